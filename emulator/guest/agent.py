@@ -1,0 +1,299 @@
+"""The agent: the first process inside the guest. It answers requests that come over the serial line, one select loop.
+
+It runs before all else (SCHED_FIFO), so that it hears the host even while every node computes. Started with -I -S and
+the paths to import from, because looking for site packages takes long here. Called with the JSON of a `Start`.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+import tty
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from emulator.errors import ClusterError, GuestError
+from emulator.guest import mounts
+from emulator.guest.command import Command
+from emulator.guest.job import Job, Work
+from emulator.guest.protocol import (
+    ANSWER,
+    CONTROL,
+    HELLO,
+    REQUEST,
+    STDIN,
+    Answer,
+    Apply,
+    Control,
+    Decoder,
+    Done,
+    Exec,
+    Frame,
+    Inspect,
+    Look,
+    Opening,
+    PowerOff,
+    Run,
+    Running,
+    Set,
+    Sight,
+    encode,
+    failure,
+    unpack,
+)
+from emulator.plan.model import Plan, decode
+
+REAL_PACE = 1000
+HOSTS = Path("/run/emu/hosts")
+_POWER_OFF = 0x4321FEDC
+"""LINUX_REBOOT_CMD_POWER_OFF, of reboot(2)."""
+
+
+class Start(msgspec.Struct):
+    """What the agent is started with."""
+
+    scratch: str
+    """Directory of the host that plans, programs and recordings go through."""
+    keep: list[str]
+    """Directories of the host that must stay visible."""
+    virtual: bool
+    """The guest is on the virtual clock."""
+    pace: bool
+    """Keep real time's pace, except while a workload runs."""
+
+
+class Agent:
+    def __init__(self, line: int, start: Start) -> None:
+        self.line = line
+        self.start = start
+        self.pace = 0
+        """As the kernel has it: per mille of real time, 0 for full speed."""
+        self.poll = select.poll()
+        self.handlers: dict[int, Callable[[], None]] = {}
+        self.running: dict[int, Command | Job] = {}
+        """By channel."""
+        self.decoder = Decoder()
+        self.plan: Plan | None = None
+
+    # What requests use.
+
+    def watch(self, descriptor: int, events: int, handler: Callable[[], None]) -> None:
+        """Call `handler` when `descriptor` is ready for `events`, or has hung up."""
+        self.handlers[descriptor] = handler
+        self.poll.register(descriptor, events)
+
+    def forget(self, descriptor: int) -> None:
+        if self.handlers.pop(descriptor, None):
+            self.poll.unregister(descriptor)
+
+    def discard(self, descriptor: int) -> None:
+        """Read away, to the end, what is written to `descriptor`."""
+
+        def read() -> None:
+            with contextlib.suppress(BlockingIOError):
+                if not os.read(descriptor, 65536):
+                    self.forget(descriptor)
+                    os.close(descriptor)
+
+        self.watch(descriptor, select.POLLIN, read)
+
+    def send(self, kind: int, channel: int, payload: bytes) -> None:
+        data = memoryview(encode(kind, channel, payload))
+        while data:
+            data = data[os.write(self.line, data) :]
+
+    def control(self, channel: int, order: Control) -> None:
+        self.send(CONTROL, channel, msgspec.msgpack.encode(order))
+
+    def answer(self, channel: int, answer: Answer) -> None:
+        self.running.pop(channel, None)
+        self.keep_pace()
+        self.send(ANSWER, channel, msgspec.msgpack.encode(answer))
+
+    def keep_pace(self) -> None:
+        """Let virtual time run ahead only while a workload runs, or a command without a terminal.
+
+        With a person at a terminal it keeps real time's pace. So it does when nothing is asked, until the host stops
+        it: an idle guest is ahead by a minute in no time.
+        """
+        running = self.running.values()
+        terminal = any(isinstance(one, Command) and one.terminal for one in running)
+        workload = any(isinstance(one, Job) for one in running)
+        pace = 0 if workload or (running and not terminal and not self.start.pace) else REAL_PACE
+        if self.start.virtual and pace != self.pace:
+            set_parameter("pace", pace)
+            self.pace = pace
+
+    def end_session(self, leader: int, kill: bool) -> None:
+        """End all processes of a session."""
+        for pid, fields in processes():
+            if int(fields[3]) == leader:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL if kill else signal.SIGHUP)
+                    os.kill(pid, signal.SIGCONT)
+
+    # The loop.
+
+    def serve(self) -> None:
+        """Answer for ever."""
+        wake, wake_end = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(wake_end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        self.watch(wake, select.POLLIN, lambda: self.reap(wake))
+        self.watch(self.line, select.POLLIN, self.hear)
+        self.keep_pace()
+        self.send(HELLO, 0, b"")
+        while True:
+            for descriptor, handler in [(ready, self.handlers[ready]) for ready, _ in self.poll.poll()]:
+                if self.handlers.get(descriptor) is handler:  # no handler before it has changed what is waited for
+                    handler()
+
+    def reap(self, wake: int) -> None:
+        """Wait for every child that has ended, orphans included."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(wake, 4096)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                for running in list(self.running.values()):
+                    if running.pid == pid:
+                        running.ended(status)
+
+    def hear(self) -> None:
+        for frame in self.decoder.feed(os.read(self.line, 65536)):
+            if frame.type == REQUEST:
+                try:
+                    self.open(frame)
+                    self.keep_pace()
+                except Exception as error:
+                    self.answer(frame.channel, failure(error))
+            elif running := self.running.get(frame.channel):
+                if frame.type == STDIN:
+                    running.write(frame.payload)
+                elif frame.type == CONTROL:
+                    running.control(unpack(frame.payload, Control))
+
+    def open(self, frame: Frame) -> None:
+        channel = frame.channel
+        match unpack(frame.payload, Opening).request:
+            case Exec() as request:
+                node = next((node for node in self.standing.nodes if node.name == request.node), None)
+                if node is None:
+                    names = ", ".join(node.name for node in self.standing.nodes)
+                    raise ClusterError(f"no node {request.node!r} in this cluster; its nodes are: {names}")
+                self.running[channel] = Command(self, channel, request, node, HOSTS)
+            case Apply(path):
+                plan = decode(Path(path).read_bytes())
+                self.running[channel] = Job(self, channel, apply(plan), lambda: setattr(self, "plan", plan))
+            case Run(program, recording):
+                self.running[channel] = Job(self, channel, run(self.standing, program, recording))
+            case Inspect():
+                self.running[channel] = Job(self, channel, inspect(self.standing))
+            case Set(values):
+                for name, value in values.items():
+                    set_parameter(name, value)
+                self.answer(channel, Done())
+            case Look():
+                sight = Sight(time.clock_gettime_ns(time.CLOCK_MONOTONIC), spinning())
+                self.answer(channel, Done(msgspec.json.encode(sight)))
+            case PowerOff():
+                os.sync()
+                self.answer(channel, Done())
+                ctypes.CDLL(None).reboot(_POWER_OFF)
+            case other:
+                raise GuestError(f"the agent does not know the request {other!r}")
+
+    @property
+    def standing(self) -> Plan:
+        if self.plan is None:
+            raise ClusterError("no cluster stands in this guest yet")
+        return self.plan
+
+
+# The work of jobs. What is imported here is heavy and not always needed.
+
+
+def apply(plan: Plan) -> Work:
+    from emulator.fabric.apply import apply
+    from emulator.fabric.journal import Journal
+
+    def work(report: Callable[[str, float], None]) -> bytes:
+        names = "".join(f"{address}\t{name}\n" for name, address in plan.hosts.items())
+        HOSTS.parent.mkdir(exist_ok=True)
+        HOSTS.write_text(f"127.0.0.1\tlocalhost\n{names}")
+        with Journal(Path("/run/emu/journal")) as journal:
+            apply(plan, journal, lambda what, done, total: report(what, done / total))
+        return b"null"
+
+    return work
+
+
+def run(plan: Plan, program: str, recording: str) -> Work:
+    from emulator.workload.program import decode
+    from emulator.workload.run import run
+
+    def work(report: Callable[[str, float], None]) -> bytes:
+        run(plan, decode(Path(program).read_bytes()), Path(recording), report)
+        return b"null"
+
+    return work
+
+
+def inspect(plan: Plan) -> Work:
+    from emulator.fabric.inspect import inspect
+
+    return lambda _: msgspec.json.encode(inspect(plan))
+
+
+def set_parameter(name: str, value: int) -> None:
+    """Set a parameter of the kernel, whichever part of it has it. Raises GuestError where none has."""
+    for path in Path("/sys/module").glob(f"*/parameters/{name}"):
+        path.write_text(f"{value}\n")
+        return
+    raise GuestError(f"this guest kernel has no parameter {name!r}; build it anew: emu kernel build")
+
+
+def processes() -> list[tuple[int, list[str]]]:
+    """All processes: the number, and the fields of /proc/PID/stat from the state on (see proc(5))."""
+    found = []
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                stat = (directory / "stat").read_bytes().decode(errors="replace")
+                found.append((int(directory.name), stat.rpartition(")")[2].split()))
+    return found
+
+
+def spinning() -> list[Running]:
+    """Who wants the processor, the agent aside."""
+    found = []
+    for pid, fields in processes():
+        if fields[0] == "R" and pid != os.getpid():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if command := b" ".join(words).decode(errors="replace").strip():
+                    found.append(Running(pid, command))
+    return found
+
+
+def main(argument: str) -> None:
+    start = msgspec.json.decode(argument, type=Start)
+    os.environ.update(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME="/root", LANG="C.UTF-8")
+    mounts.mount_guest(start.scratch, start.keep)
+    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(50))
+    line = os.open("/dev/ttyS0", os.O_RDWR | os.O_NOCTTY)
+    tty.setraw(line)
+    Agent(line, start).serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
