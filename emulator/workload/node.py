@@ -1,0 +1,280 @@
+"""A node's process: what a pattern can do (compute, send, receive), and the stamps it leaves.
+
+Few system calls, because they are what a run in the guest spends its wall time on: a message costs one to send, one to
+receive and one to read the clock. All stamps are CLOCK_MONOTONIC, one clock for all nodes, in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from array import array
+from collections.abc import Iterator
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+from emulator.errors import WorkloadError
+from emulator.linux import sleep_until
+from emulator.workload.connection import PACKET_OVERHEAD_BYTES
+from emulator.workload.patterns import load_pattern
+from emulator.workload.payload import Payload
+from emulator.workload.recording import LinkRecord, NodeRecord
+from emulator.workload.vector import Vectors
+
+if TYPE_CHECKING:
+    from emulator.workload.connection import Connection
+    from emulator.workload.program import Program
+
+ACKNOWLEDGE_EVERY = 8
+"""Small messages in a row without an answer. The kernel acknowledges those late, after 40 ms or a full packet; below
+the 10 packets that a new connection may have under way, no sender has to wait for that."""
+WHOLE_BYTES = 64 << 10
+"""Up to here, several messages that are waited for are stamped in the order in which they become whole."""
+INITIAL_WINDOW_PACKETS = 10
+"""What Linux lets a new connection have under way (RFC 6928)."""
+_TCP_INFO_TOTAL_RETRANS = struct.Struct("=100xI")
+"""Where struct tcp_info of linux/tcp.h has tcpi_total_retrans."""
+
+
+class Link:
+    """This node's end of a connection."""
+
+    def __init__(self, index: int, connection: int, ends: Connection, sock: socket.socket, size: int) -> None:
+        self.connection = connection
+        self.ends = ends
+        self.peer = ends.b if index == ends.a else ends.a
+        self.sock = sock
+        self.cost_ns = ends.sent_by(index).cost_ns
+        self.segment_bytes = ends.sent_by(index).mtu - PACKET_OVERHEAD_BYTES
+        self.out = Payload(size, sender=index, receiver=self.peer)
+        self.expected = Payload(size, sender=self.peer, receiver=index)
+        self.buffer = memoryview(bytearray(len(self.expected.piece(0, 0))))
+        self.last = self.buffer[: len(self.expected.piece(0, self.expected.pieces - 1))]
+        """Where the last piece of a message comes to lie."""
+        self.sent = array("q")
+        self.sizes = array("q")
+        self.received = array("q")
+        self.unchecked = False
+        """`last` has not been compared yet."""
+        self.acknowledged_late = size * ACKNOWLEDGE_EVERY < self.segment_bytes
+        self.unanswered = 0
+        self.whole = 1
+
+    def report_at(self, size: int) -> None:
+        """Have `poll` report this connection once `size` bytes have come: not before the message is whole.
+
+        Only for messages that are polled for: a receive call that has taken half would never hear of the rest.
+        """
+        size = size if size <= WHOLE_BYTES else 1
+        if size != self.whole:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+            self.whole = size
+
+
+class Node:
+    """What the pattern of the program sees of the node it runs on. Raises WorkloadError where a message is wrong."""
+
+    def __init__(self, program: Program, index: int, sockets: dict[int, socket.socket], signs: memoryview) -> None:
+        """`sockets`: this node's, by index of the connection. `signs`: shared with the coordinator (see `run`)."""
+        self.program = program
+        self.team = program.team
+        self.index = index
+        self.count = len(program.team.nodes)
+        self.payload_bytes = program.team.payload_bytes
+        self.now = 0
+        """When the last message was whole."""
+        self._signs = signs
+        self._links = [
+            Link(index, number, program.connections[number], sock, self.payload_bytes)
+            for number, sock in sorted(sockets.items())
+        ]
+        self._by_peer = {(link.peer, link.ends.plane): link for link in self._links}
+        self._vectors: Vectors | None = None
+        self._buffer = memoryview(bytearray())
+        self._ends = array("q")
+
+    # What patterns use.
+
+    clock = staticmethod(monotonic_ns)
+
+    def link(self, peer: int, plane: str = "") -> Link:
+        """The connection to another node, one of those that the pattern asked for."""
+        return self._by_peer[peer, plane]
+
+    @property
+    def next(self) -> Link:
+        """To the node after this one; the first follows the last."""
+        return self._by_peer[(self.index + 1) % self.count, ""]
+
+    @property
+    def previous(self) -> Link:
+        return self._by_peer[(self.index - 1) % self.count, ""]
+
+    @property
+    def vectors(self) -> Vectors:
+        """What each node brings to an all-reduce."""
+        if self._vectors is None:
+            self._vectors = Vectors(self.payload_bytes, self.count, self.index)
+        return self._vectors
+
+    def compute(self, now: int, parts: int = 1) -> int:
+        """Computes for one of `parts` of a token's compute time, from `now` on; returns the time after it."""
+        duration = self.program.compute_ns // parts
+        if not duration:
+            return now
+        sleep_until(now + duration)
+        return monotonic_ns()
+
+    def send(self, link: Link, now: int) -> None:
+        """Sends the next message of the workload's payload. `now` is the time of the send call, which begins with what
+        the message costs the host."""
+        number = len(link.sent)
+        self._begin(link, now)
+        for index in range(link.out.pieces):
+            link.sock.sendall(link.out.piece(number, index))
+
+    def receive(self, link: Link) -> int:
+        """Waits for the next message of the workload's payload; returns the time at which it was whole.
+
+        Its content is compared before the next one is received, when the node has sent what others wait for.
+        """
+        if link.unchecked:
+            self._compare(link, link.expected.pieces - 1, link.last)
+        if link.expected.pieces > 1:
+            self._receive_pieces(link)
+        self._read(link, link.last)
+        self.now = now = monotonic_ns()
+        link.received.append(now)
+        link.unchecked = True
+        return now
+
+    def send_data(self, link: Link, data: bytes, now: int) -> None:
+        """Sends `data` as one message."""
+        self._begin(link, now)
+        link.sizes.append(len(data))
+        link.sock.sendall(data)
+
+    def receive_data(self, links: list[Link], size: int) -> Iterator[memoryview]:
+        """Waits for a message of `size` bytes over each of `links`, and yields each when it is whole, in the order in
+        which they come; `self.now` is then when it was. The bytes are good until the next one is asked for."""
+        if len(self._buffer) < size:
+            self._buffer = memoryview(bytearray(size))
+        view = self._buffer[:size]
+        if len(links) == 1:
+            links[0].report_at(1)
+            yield self._read_data(links[0], view)
+            return
+        waiting = {link.sock.fileno(): link for link in links}
+        poll = select.poll()
+        for descriptor, link in waiting.items():
+            link.report_at(size)
+            poll.register(descriptor, select.POLLIN)
+        while waiting:
+            self._signs[2 * self.index + 1] = next(iter(waiting.values())).peer + 1
+            for descriptor, _ in poll.poll():
+                poll.unregister(descriptor)
+                yield self._read_data(waiting.pop(descriptor), view)
+
+    # What `run` uses.
+
+    def warm_up(self) -> None:
+        """Opens the congestion windows as far as messages need, and runs the warm-up tokens."""
+        for link in self._links:
+            self._open_window(link)
+        self._tokens(self.program.warmup_tokens, monotonic_ns())
+        self._ends = array("q")
+        for link in self._links:
+            link.sent, link.sizes, link.received = array("q"), array("q"), array("q")
+
+    def run(self, start_ns: int) -> None:
+        """Runs the tokens of the program, from `start_ns` on."""
+        sleep_until(start_ns)
+        self._tokens(self.program.tokens, monotonic_ns())
+
+    def record(self) -> NodeRecord:
+        """The stamps of `run`."""
+        return NodeRecord(
+            ends_ns=self._ends.tobytes(),
+            links=tuple(
+                LinkRecord(
+                    connection=link.connection,
+                    sent_ns=link.sent.tobytes(),
+                    sizes=link.sizes.tobytes(),
+                    received_ns=link.received.tobytes(),
+                    retransmissions=_retransmissions(link.sock),
+                )
+                for link in self._links
+            ),
+        )
+
+    def _tokens(self, count: int, now: int) -> None:
+        pattern = load_pattern(self.program.pattern, self.program.parameters)
+        for number in range(count):
+            try:
+                end = pattern.token(self, number, now)
+            except ValueError as error:
+                raise WorkloadError(f"token {number}: {error}") from None
+            self._ends.append(end)
+            now = end or now
+        for link in self._links:
+            if link.unchecked:
+                self._compare(link, link.expected.pieces - 1, link.last)
+
+    def _open_window(self, link: Link) -> None:
+        # A congestion window doubles with each round trip that it bounds: by then, twice what is needed has gone.
+        need = min(self.payload_bytes, link.ends.in_flight_bytes)
+        if need < (INITIAL_WINDOW_PACKETS - 2) * link.segment_bytes:
+            return
+        zeros, count = memoryview(bytearray(64 << 10)), 4 * need // (64 << 10) + 1
+        for sends in (self.index == link.ends.a, self.index == link.ends.b):
+            for _ in range(count):
+                if sends:
+                    link.sock.sendall(zeros)
+                else:
+                    self._read(link, zeros)
+
+    def _begin(self, link: Link, now: int) -> None:
+        link.sent.append(now)
+        link.unanswered = 0
+        if link.cost_ns:
+            sleep_until(now + link.cost_ns)
+
+    def _read(self, link: Link, view: memoryview) -> None:
+        if link.acknowledged_late:
+            link.unanswered += 1
+            if link.unanswered > ACKNOWLEDGE_EVERY:
+                link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+                link.unanswered = 1
+        signs, place = self._signs, 2 * self.index
+        signs[place + 1] = link.peer + 1
+        if link.sock.recv_into(view, 0, socket.MSG_WAITALL) != len(view):
+            raise WorkloadError(f"the connection to {self.team.nodes[link.peer]} ended")
+        signs[place] += 1
+        signs[place + 1] = 0
+
+    def _read_data(self, link: Link, view: memoryview) -> memoryview:
+        self._read(link, view)
+        self.now = now = monotonic_ns()
+        link.received.append(now)
+        return view
+
+    def _receive_pieces(self, link: Link) -> None:
+        """All pieces of a message but the last."""
+        for index in range(link.expected.pieces - 1):
+            self._read(link, link.buffer)
+            self._compare(link, index, link.buffer, number=len(link.received))
+
+    def _compare(self, link: Link, index: int, view: memoryview, number: int = -1) -> None:
+        if number < 0:
+            link.unchecked = False
+            number = len(link.received) - 1
+        if link.expected.piece(number, index) != view:
+            peer = self.team.nodes[link.peer]
+            raise WorkloadError(f"message {number} from {peer} came with a content that {peer} did not send")
+
+
+def _retransmissions(sock: socket.socket) -> int:
+    """Packets that a connection has sent again, since it was made."""
+    (count,) = _TCP_INFO_TOTAL_RETRANS.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104))
+    return int(count)

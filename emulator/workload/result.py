@@ -1,0 +1,114 @@
+"""The result of a run: one JSON document, which reports read and whose schema is `msgspec.json.schema(Result)`."""
+
+from typing import Literal
+
+import msgspec
+
+from emulator.errors import WorkloadError
+from emulator.fabric.inspect import Traffic
+from emulator.fabric.netem import HeldShaping
+from emulator.plan.model import Shaping
+
+SCHEMA_VERSION = 1
+"""Raised when a field changes its meaning or goes."""
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Nanoseconds. Percentiles are values that occurred: p99 is the smallest that 99 % do not exceed."""
+
+    min: int
+    p50: int
+    p90: int
+    p99: int
+    max: int
+    mean: float
+
+
+class CableDirection(msgspec.Struct, frozen=True, kw_only=True):
+    """One direction of a cable."""
+
+    sender: str
+    receiver: str
+    requested: Shaping
+    held: HeldShaping
+    """As read back from the kernel."""
+    traffic: Traffic
+    """During the run, warm-up included."""
+
+
+class CableResult(msgspec.Struct, frozen=True, kw_only=True):
+    a: str
+    b: str
+    plane: str
+    profile: str
+    mtu: int
+    a_to_b: CableDirection
+    b_to_a: CableDirection
+
+
+class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the figures are to be trusted."""
+
+    ok: bool
+    """False: the host was overloaded or a process starved, and `warnings` says how."""
+    warnings: tuple[str, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run measured. All durations are in nanoseconds of `clock`, but for `wall_seconds`."""
+
+    schema_version: int = SCHEMA_VERSION
+    emu_version: str
+    topology: str
+    workload: str
+    pattern: str
+    parameters: dict[str, int | str]
+    nodes: tuple[str, ...]
+    """Those that took part, in the pattern's order."""
+    payload_bytes: int
+    kernel: str
+    """Where it ran: `host` or `guest`, and the kernel's version."""
+    clock: Literal["virtual", "real"]
+    seed: int
+    """Of jitter, loss and reordering."""
+    ideal: bool
+    """Without jitter, loss, duplication and reordering."""
+    packet_order: str
+    """What becomes of the order of packets under jitter in this kernel."""
+    tokens: int
+    tokens_per_second: float
+    token_time_ns: Spread
+    """From the start of a token to its end on the last node that has to finish."""
+    communication_time_ns: Spread
+    """Token time less compute on the critical path; what a message costs its sender's host is in it."""
+    exchange_delay_ns: Spread
+    """From the send call of a message, host cost included, to the whole message received."""
+    exchange_requested_ns: Spread
+    """The same by request: host cost, delay and serialisation on an idle way."""
+    compute_time_ns: int
+    """Compute on the critical path of a token."""
+    exchanges: int
+    payload_bits_per_second: float
+    """Payload of a message over its exchange delay, median."""
+    retransmissions: int
+    """TCP packets sent again."""
+    cables: tuple[CableResult, ...]
+    fidelity: Fidelity
+    wall_seconds: float
+    """What the run took in the person's time, from its start to its recording."""
+
+
+def encode(result: Result) -> bytes:
+    """The result as JSON, indented."""
+    return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
+
+
+def decode(data: bytes) -> Result:
+    """The result that `encode` wrote. Raises WorkloadError on anything else."""
+    try:
+        result = msgspec.json.decode(data, type=Result)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"this is no result of emu: {error}; make one with `emu bench --json`") from None
+    if result.schema_version != SCHEMA_VERSION:
+        raise WorkloadError(f"this result has schema version {result.schema_version}, not {SCHEMA_VERSION}; run again")
+    return result

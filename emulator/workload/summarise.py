@@ -1,0 +1,158 @@
+"""From the stamps of a run to its result. On the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from emulator import __version__
+from emulator.errors import WorkloadError
+from emulator.fabric.inspect import CableState, DirectionState, Traffic
+from emulator.plan.model import Plan, Shaping
+from emulator.workload.fidelity import judge
+from emulator.workload.patterns import load_pattern
+from emulator.workload.program import Program
+from emulator.workload.recording import Recording
+from emulator.workload.result import CableDirection, CableResult, Result, Spread
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Stamps = NDArray[np.int64]
+
+
+def summarise(
+    plan: Plan,
+    program: Program,
+    recording: Recording,
+    *,
+    before: Sequence[CableState],
+    after: Sequence[CableState],
+    kernel: str,
+    clock: Literal["virtual", "real"],
+    packet_order: str,
+    wall_seconds: float,
+    seed: int,
+    ideal: bool = False,
+    warnings: Sequence[str] = (),
+    overload: Sequence[str] = (),
+) -> Result:
+    """The result of a run.
+
+    `before` and `after` are `fabric.inspect` around it. `warnings` are what else is to be known of the figures;
+    `overload` is why they are not to be trusted (`fidelity.HostWatch`). Raises WorkloadError where the recording is not
+    whole.
+    """
+    import numpy as np
+
+    starts, ends = _tokens(recording, program)
+    token_ns = ends - starts
+    compute_ns = load_pattern(program.pattern, program.parameters).compute_on_path_ns(program.team, program.compute_ns)
+    delays, requested = _exchanges(program, recording)
+    return Result(
+        emu_version=__version__,
+        topology=plan.topology,
+        workload=program.workload,
+        pattern=program.pattern,
+        parameters=program.parameters,
+        nodes=program.team.nodes,
+        payload_bytes=program.team.payload_bytes,
+        kernel=kernel,
+        clock=clock,
+        seed=seed,
+        ideal=ideal,
+        packet_order=packet_order,
+        tokens=program.tokens,
+        tokens_per_second=program.tokens * 1e9 / float(ends[-1] - recording.start_ns),
+        token_time_ns=_spread(token_ns),
+        communication_time_ns=_spread(token_ns - compute_ns),
+        exchange_delay_ns=_spread(delays),
+        exchange_requested_ns=_spread(requested),
+        compute_time_ns=compute_ns,
+        exchanges=len(delays),
+        payload_bits_per_second=program.team.payload_bytes * 8e9 / float(np.median(delays)),
+        retransmissions=sum(link.retransmissions for node in recording.nodes for link in node.links),
+        cables=_cables(plan, before, after),
+        fidelity=judge(program, recording, clock, float(np.median(delays / requested)), warnings, overload),
+        wall_seconds=wall_seconds,
+    )
+
+
+def _stamps(data: bytes) -> Stamps:
+    import numpy as np
+
+    return np.frombuffer(data, dtype="<i8")
+
+
+def _tokens(recording: Recording, program: Program) -> tuple[Stamps, Stamps]:
+    """Start and end of each token. A token starts when the first node that ended the one before goes on to it."""
+    import numpy as np
+
+    every = np.array([_stamps(node.ends_ns) for node in recording.nodes if node.ends_ns])
+    if every.shape != (len(program.team.nodes), program.tokens):
+        raise WorkloadError(f"the recording holds not all of {program.tokens} tokens; run it again")
+    ends = every.max(axis=0)
+    first = np.where(every > 0, every, np.iinfo(np.int64).max).min(axis=0)
+    return np.concatenate(([recording.start_ns], first[:-1])), ends
+
+
+def _exchanges(program: Program, recording: Recording) -> tuple[Stamps, Stamps]:
+    """Of all messages: measured and requested delay."""
+    import numpy as np
+
+    payload = program.team.payload_bytes
+    links = {(node, link.connection): link for node, record in enumerate(recording.nodes) for link in record.links}
+    delays: list[Stamps] = []
+    requested: list[Stamps] = []
+    for number, connection in enumerate(program.connections):
+        for sender, receiver in ((connection.a, connection.b), (connection.b, connection.a)):
+            sent, received = _stamps(links[sender, number].sent_ns), _stamps(links[receiver, number].received_ns)
+            if len(sent) != len(received):
+                names = program.team.nodes
+                raise WorkloadError(
+                    f"{len(sent)} messages left {names[sender]} and {len(received)} came to {names[receiver]}"
+                )
+            delays.append(received - sent)
+            sizes = _stamps(links[sender, number].sizes) if links[sender, number].sizes else np.full(len(sent), payload)
+            way = connection.sent_by(sender)
+            requested.append(np.array([way.expected_ns(int(size)) for size in sizes], dtype=np.int64))
+    return np.concatenate(delays), np.concatenate(requested)
+
+
+def _spread(values: Stamps) -> Spread:
+    import numpy as np
+
+    p50, p90, p99 = (int(np.percentile(values, share, method="inverted_cdf")) for share in (50, 90, 99))
+    return Spread(min=int(values.min()), p50=p50, p90=p90, p99=p99, max=int(values.max()), mean=float(values.mean()))
+
+
+def _cables(plan: Plan, before: Sequence[CableState], after: Sequence[CableState]) -> tuple[CableResult, ...]:
+    return tuple(
+        CableResult(
+            a=cable.a.node,
+            b=cable.b.node,
+            plane=cable.plane,
+            profile=cable.profile,
+            mtu=cable.mtu,
+            a_to_b=_direction(cable.a.egress, was.a_to_b, now.a_to_b),
+            b_to_a=_direction(cable.b.egress, was.b_to_a, now.b_to_a),
+        )
+        for cable, was, now in zip(plan.cables, before, after, strict=True)
+    )
+
+
+def _direction(requested: Shaping, was: DirectionState, now: DirectionState) -> CableDirection:
+    return CableDirection(
+        sender=now.sender,
+        receiver=now.receiver,
+        requested=requested,
+        held=now.held,
+        traffic=Traffic(
+            bytes=now.traffic.bytes - was.traffic.bytes,
+            packets=now.traffic.packets - was.traffic.packets,
+            queued_packets=now.traffic.queued_packets,
+            drops=now.traffic.drops - was.traffic.drops,
+            receive_drops=now.traffic.receive_drops - was.traffic.receive_drops,
+        ),
+    )
