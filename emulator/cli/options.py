@@ -1,0 +1,77 @@
+"""Options that several commands share, each written once."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+pace = click.option(
+    "--pace", is_flag=True, help="Let the guest's clock keep real time's pace, for servers that stand and wait."
+)
+cpu_speed = click.option(
+    "--cpu-speed",
+    type=click.FloatRange(0.001, 1000),
+    metavar="X",
+    help="Charge the computing of real programs at X times this host's speed (virtual clock only).",
+)
+limit = click.option(
+    "--limit",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up when virtual time has stood still for so long; 0: never.",
+)
+
+
+def port_limits(command: Command) -> Command:
+    """--ignore-ports and --force."""
+    for option in (
+        click.option("--force", is_flag=True, help="Allow more than 256 nodes or 10,000 cables."),
+        click.option("--ignore-ports", is_flag=True, help="Allow more cables than a node's driver lets it use."),
+    ):
+        command = option(command)
+    return command
+
+
+def place(command: Command) -> Command:
+    """--kernel, --clock and --memory."""
+    for option in (
+        click.option("--memory", default="1GiB", show_default=True, help="Memory of the guest kernel."),
+        click.option(
+            "--clock",
+            type=click.Choice(["virtual", "real"]),
+            help="Virtual: exact and repeatable (guest only). [default: virtual in the guest, real on the host]",
+        ),
+        click.option(
+            "--kernel",
+            type=click.Choice(["auto", "host", "guest"]),
+            default="auto",
+            show_default=True,
+            help="Where the cluster stands.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def seed(command: Command) -> Command:
+    """--seed."""
+    return click.option(
+        "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of jitter and loss: same seed, same run."
+    )(command)
+
+
+def workload_choice(command: Command) -> Command:
+    """--workload, --tokens, --set and --ideal."""
+    for option in (
+        click.option("--ideal", is_flag=True, help="Leave out jitter, loss, duplication and reordering."),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value of the workload."),
+        click.option("--tokens", type=click.IntRange(1), help="Tokens to measure."),
+        click.option("--workload", default="token-exchange", show_default=True, help="A name or a file."),
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,107 @@
+"""A cluster inside a guest kernel: virtual or real clock, no privilege needed."""
+
+from pathlib import Path
+
+import msgspec
+
+from emulator import state
+from emulator.errors import PlaceError, UsageError
+from emulator.fabric.inspect import CableState
+from emulator.fabric.journal import Journal, ProcessEntry, start_time
+from emulator.guest.build import find_kernel
+from emulator.guest.client import Client, connect
+from emulator.guest.launch import launch
+from emulator.place.cluster import Order, Progress
+from emulator.spec.units import BYTES
+from emulator.state import Record
+from emulator.workload.program import Program
+from emulator.workload.program import encode as encode_program
+from emulator.workload.recording import Recording
+
+SMALLEST_MEMORY = 256 << 20
+LARGEST_MEMORY = 64 << 30
+"""Bytes of a guest's memory; the host gives only what is used."""
+
+PROGRAMS = {"syscall_ns": 100, "clock_read_ns": 50}
+"""What a system call and a look at the clock cost any program, so that one that polls makes time pass."""
+MEASURED = {"syscall_ns": 0, "clock_read_ns": 1}
+"""The same for the reference workload, which never polls: it measures the cables alone."""
+
+
+class GuestCluster:
+    """Its namespaces are inside the guest; the host sees a supervisor and what belongs to it."""
+
+    def __init__(self, record: Record, client: Client) -> None:
+        self.record = record
+        self.client = client
+        self.directory = state.cluster_directory(record.name)
+
+    @classmethod
+    def make(cls, record: Record, journal: Journal, memory: str, progress: Progress) -> "GuestCluster":
+        """Boot a guest and make the plan true in it."""
+        kernel = find_kernel()
+        if kernel is None:
+            raise PlaceError("the guest kernel is not built; run: emu kernel build")
+        progress("booting the guest", 0.0)
+        client = launch(
+            state.cluster_directory(record.name),
+            kernel=kernel,
+            clock=record.clock,
+            memory=_megabytes(memory),
+            pace=record.pace,
+            started=lambda pid: journal.write(
+                [ProcessEntry(purpose="supervisor", pid=pid, start_time=start_time(pid))]
+            ),
+        )
+        client.apply(record.plan, progress)
+        return cls(record, client)
+
+    @classmethod
+    def attach(cls, record: Record) -> "GuestCluster":
+        """The guest of a cluster that stands."""
+        return cls(record, connect(state.cluster_directory(record.name)))
+
+    def exec(self, order: Order) -> int:
+        return self.client.exec(
+            order.node,
+            order.argv,
+            terminal=order.terminal,
+            writable=[Path(directory) for directory in order.writable],
+            cpu_speed=order.cpu_speed,
+            limit=order.limit_s,
+        )
+
+    def run(self, program: Program, progress: Progress, limit_s: float) -> Recording:
+        path = self.directory / "recording"
+        self._cost(MEASURED)
+        try:
+            self.client.run(encode_program(program), path, progress, limit_s)
+            return Recording.load(path)
+        finally:
+            path.unlink(missing_ok=True)
+            self._cost(PROGRAMS)
+
+    def _cost(self, costs: dict[str, int]) -> None:
+        if self.record.clock == "virtual":
+            self.client.set(**costs)
+
+    def inspect(self) -> tuple[CableState, ...]:
+        return msgspec.json.decode(self.client.inspect(), type=tuple[CableState, ...])
+
+    def kernel(self) -> str:
+        """Which kernel the figures come from."""
+        return "guest"
+
+    def close(self) -> None:
+        pass
+
+
+def _megabytes(memory: str) -> str:
+    """`1GiB` as the kernel's mem= takes it. Raises UsageError."""
+    try:
+        size = BYTES.parse(memory)
+    except ValueError as error:
+        raise UsageError(f"--memory: {error}") from None
+    if not SMALLEST_MEMORY <= size <= LARGEST_MEMORY:
+        raise UsageError(f"--memory {memory} is out of bounds; write 256MiB to 64GiB")
+    return f"{size >> 20}M"

@@ -1,0 +1,53 @@
+"""Benchmarks: a topology under a workload, on a cluster made for the run or on one that stands."""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from emulator.errors import UsageError
+from emulator.place.choose import Choice
+from emulator.place.cluster import Progress
+from emulator.place.life import attach, temporary
+from emulator.study.measure import measure
+from emulator.study.prepare import read_plan, read_program
+from emulator.workload.result import Result
+
+
+class Wish(NamedTuple):
+    """What to run, and how."""
+
+    workload: str = "token-exchange"
+    tokens: int | None = None
+    settings: Sequence[str] = ()
+    ideal: bool = False
+    seed: int = 1
+    ignore_ports: bool = False
+    force: bool = False
+    cpu_speed: float | None = None
+    memory: str = "1GiB"
+    limit_s: float = 60.0
+
+
+def bench_topology(file: str, choice: Choice, wish: Wish, progress: Progress) -> Result:
+    """Build the cluster of a topology, measure, take it down."""
+    plan = read_plan(
+        file,
+        cluster=f"bench-{os.getpid()}",
+        ignore_ports=wish.ignore_ports,
+        force=wish.force,
+        seed=wish.seed,
+        cpu_speed=wish.cpu_speed,
+        ideal=wish.ideal,
+    )
+    program = read_program(plan, wish.workload, tokens=wish.tokens, settings=wish.settings)
+    with temporary(plan, choice, file=file, memory=wish.memory, seed=wish.seed, progress=progress) as cluster:
+        return measure(cluster, program, ideal=wish.ideal, limit_s=wish.limit_s, progress=progress)
+
+
+def bench_cluster(name: str, wish: Wish, progress: Progress) -> Result:
+    """Measure on a cluster that stands, as it stands."""
+    if wish.ideal or wish.cpu_speed is not None:
+        raise UsageError(f"{name!r} stands as it is: --ideal and --cpu-speed are for a topology file, or for emu up")
+    cluster = attach(name)
+    program = read_program(cluster.record.plan, wish.workload, tokens=wish.tokens, settings=wish.settings)
+    return measure(cluster, program, ideal=False, limit_s=wish.limit_s, progress=progress)

@@ -1,0 +1,47 @@
+"""One measured run: a program on a standing cluster, and the result of it."""
+
+import contextlib
+import time
+
+from emulator.place.cluster import Cluster, Progress
+from emulator.workload.fidelity import HostWatch
+from emulator.workload.program import Program
+from emulator.workload.result import Result
+from emulator.workload.summarise import summarise
+
+PACKET_ORDER = {
+    "guest": "kept: netem in the guest kernel lets no packet overtake another unless reordering is asked for",
+    "host": "as this host's netem keeps it: with a rate set, a packet leaves no earlier than the one before it",
+}
+
+
+def measure(cluster: Cluster, program: Program, *, ideal: bool, limit_s: float, progress: Progress) -> Result:
+    """Run `program` on `cluster`, watch the host if the clock is real, and work out the result."""
+    record = cluster.record
+    watch = HostWatch() if record.clock == "real" else None
+    before = cluster.inspect()
+    started = time.monotonic()
+    with watch or contextlib.nullcontext():
+        recording = cluster.run(program, progress, limit_s)
+    wall = time.monotonic() - started
+    charged = [node.name for node in record.plan.computing if node.cpu_speed]
+    warnings = (
+        [f"computing on {', '.join(charged)} is charged: the figures repeat only as well as this host's CPU times do"]
+        if charged
+        else []
+    )
+    return summarise(
+        record.plan,
+        program,
+        recording,
+        before=before,
+        after=cluster.inspect(),
+        kernel=record.place,
+        clock=record.clock,
+        packet_order=PACKET_ORDER[record.place],
+        wall_seconds=wall,
+        seed=record.seed,
+        ideal=ideal,
+        warnings=warnings,
+        overload=watch.overload if watch else (),
+    )
