@@ -41,6 +41,7 @@ class Record(msgspec.Struct, kw_only=True):
     owner: int
     """User id."""
     seed: int
+    ideal: bool
     pace: bool = False
     ready: bool = False
     """False while `up` is at work, and after an `up` that was killed."""
@@ -117,23 +118,37 @@ def write(record: Record) -> None:
 @contextlib.contextmanager
 def locked(name: str, wait: float = 30.0) -> Iterator[None]:
     """Hold a cluster against other commands. Raises ClusterError after `wait` seconds of another command's work."""
-    path = cluster_directory(name).with_name(f"{name}.lock")
-    with translated(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    directory = cluster_directory(name)
+    path = directory.with_name(f"{name}.lock")
+    descriptor = _lock(path, time.monotonic() + wait)
+    if descriptor is None:
+        raise ClusterError(
+            f"another command has been at work on cluster {name!r} for {wait:.0f} s; wait for it or end it"
+        )
     try:
-        end = time.monotonic() + wait
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise ClusterError(
-                        f"another command has been at work on cluster {name!r} for {wait:.0f} s; wait for it or end it"
-                    ) from None
-                time.sleep(0.05)
         yield
     finally:
+        if not directory.exists():
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _lock(path: Path, end: float) -> int | None:
+    """A descriptor that holds the lock file; None when it is `end` and another process still does."""
+    while True:
+        with translated(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it before may have removed it together with its cluster: then it is no lock any more.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                    return descriptor
+        except BlockingIOError:
+            if time.monotonic() > end:
+                os.close(descriptor)
+                return None
+            time.sleep(0.05)
         os.close(descriptor)
 
 

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # The guest kernel is built from Debian's source with Debian's tools; iproute2 and iperf3 serve the tests and benchmarks.
-packages="python3-venv linux-source-6.12 flex bison bc make gcc libc6-dev patch xz-utils iproute2 iperf3"
+packages="python3-venv linux-source-6.12 flex bison bc make gcc libc6-dev patch xz-utils iproute2 iputils-ping iperf3"
 missing=""
 for package in $packages; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' || missing="$missing $package"

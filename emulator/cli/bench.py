@@ -15,6 +15,7 @@ from emulator.workload.result import Result
 @click.command(epilog="Example: emu bench mesh4-tb5-rdma --workload all-reduce-mesh --tokens 100")
 @click.argument("target", metavar="TOPOLOGY|NAME")
 @options.workload_choice
+@options.ideal
 @options.place
 @options.port_limits
 @options.seed
@@ -57,6 +58,7 @@ def bench(target: str, file: Path | None, as_json: bool, kernel: Any, clock: Any
 @click.command(epilog="Example: emu compare mesh4-tb5-tcp mesh4-tb5-rdma dual-plane-8=aggregate --plot compare.png")
 @click.argument("targets", metavar="TOPOLOGY[=WORKLOAD]...", nargs=-1, required=True)
 @options.workload_choice
+@options.ideal
 @options.place
 @options.port_limits
 @options.seed
@@ -116,6 +118,17 @@ def write(file: Path, value: Result | list[Result]) -> None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from None
+
+
+def _refuse_what_is_fixed(name: str) -> None:
+    """Raises UsageError for options that a standing cluster would not follow."""
+    context = click.get_current_context()
+    for option in ("kernel", "clock", "memory", "seed", "ideal", "cpu_speed", "ignore_ports", "force"):
+        if context.get_parameter_source(option) is not click.core.ParameterSource.DEFAULT:
+            raise UsageError(
+                f"cluster {name!r} stands as it was built; leave out --{option.replace('_', '-')}, "
+                "or give a topology's file to build another one"
+            )
 
 
 def _stands(target: str) -> bool:

@@ -20,6 +20,7 @@ from emulator.state import Record
 @options.place
 @options.port_limits
 @options.seed
+@options.ideal
 @options.pace
 @options.cpu_speed
 @options.as_json
@@ -33,6 +34,7 @@ def up(
     ignore_ports: bool,
     force: bool,
     seed: int,
+    ideal: bool,
     pace: bool,
     cpu_speed: float | None,
     as_json: bool,
@@ -41,7 +43,9 @@ def up(
     from emulator.cli.topology_view import plan_json, show_plan
     from emulator.study.prepare import read_plan
 
-    plan = read_plan(topology, cluster=name, ignore_ports=ignore_ports, force=force, seed=seed, cpu_speed=cpu_speed)
+    plan = read_plan(
+        topology, cluster=name, ignore_ports=ignore_ports, force=force, seed=seed, cpu_speed=cpu_speed, ideal=ideal
+    )
     state.cluster_directory(plan.cluster)
     if dry_run:
         if as_json:
@@ -55,7 +59,9 @@ def up(
     choice = choose(kernel, clock)
     started = time.monotonic()
     with output.progress() as progress:
-        cluster = bring_up(plan, choice, file=topology, memory=memory, seed=seed, pace=pace, progress=progress)
+        cluster = bring_up(
+            plan, choice, file=topology, memory=memory, seed=seed, ideal=ideal, pace=pace, progress=progress
+        )
     cluster.close()
     if as_json:
         output.print_json(_summary(cluster.record))

@@ -17,6 +17,7 @@ cpu_speed = click.option(
     metavar="X",
     help="Charge the computing of real programs at X times this host's speed (virtual clock only).",
 )
+ideal = click.option("--ideal", is_flag=True, help="Leave out jitter, loss, duplication and reordering.")
 limit = click.option(
     "--limit",
     type=click.FloatRange(0),
@@ -66,9 +67,8 @@ def seed(command: Command) -> Command:
 
 
 def workload_choice(command: Command) -> Command:
-    """--workload, --tokens, --set and --ideal."""
+    """--workload, --tokens and --set."""
     for option in (
-        click.option("--ideal", is_flag=True, help="Leave out jitter, loss, duplication and reordering."),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value of the workload."),
         click.option("--tokens", type=click.IntRange(1), help="Tokens to measure."),
         click.option("--workload", default="token-exchange", show_default=True, help="A name or a file."),

@@ -20,7 +20,15 @@ from emulator.state import Record
 
 
 def up(
-    plan: Plan, choice: Choice, *, file: str, memory: str, seed: int, progress: Progress, pace: bool = False
+    plan: Plan,
+    choice: Choice,
+    *,
+    file: str,
+    memory: str,
+    seed: int,
+    ideal: bool,
+    progress: Progress,
+    pace: bool = False,
 ) -> Cluster:
     """Build a cluster and leave it standing. What it had made when it fails is taken down again.
 
@@ -40,6 +48,7 @@ def up(
             created=time.time(),
             owner=os.geteuid(),
             seed=seed,
+            ideal=ideal,
             pace=pace,
         )
         with _ending_raises():
@@ -95,10 +104,10 @@ def down(name: str) -> Report:
 
 @contextlib.contextmanager
 def temporary(
-    plan: Plan, choice: Choice, *, file: str, memory: str, seed: int, progress: Progress
+    plan: Plan, choice: Choice, *, file: str, memory: str, seed: int, ideal: bool, progress: Progress
 ) -> Iterator[Cluster]:
     """A cluster for one run, taken down whatever happens."""
-    cluster = up(plan, choice, file=file, memory=memory, seed=seed, progress=progress)
+    cluster = up(plan, choice, file=file, memory=memory, seed=seed, ideal=ideal, progress=progress)
     try:
         yield cluster
     finally:
@@ -125,7 +134,6 @@ def _remove(name: str) -> Report:
     if not report.left:
         with state.translated(directory):
             shutil.rmtree(directory)
-            directory.with_name(f"{name}.lock").unlink(missing_ok=True)
     return report
 
 

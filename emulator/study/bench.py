@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from emulator.errors import UsageError
 from emulator.place.choose import Choice
 from emulator.place.cluster import Progress
 from emulator.place.life import attach, temporary
@@ -40,14 +39,14 @@ def bench_topology(file: str, choice: Choice, wish: Wish, progress: Progress) ->
         ideal=wish.ideal,
     )
     program = read_program(plan, wish.workload, tokens=wish.tokens, settings=wish.settings)
-    with temporary(plan, choice, file=file, memory=wish.memory, seed=wish.seed, progress=progress) as cluster:
-        return measure(cluster, program, ideal=wish.ideal, limit_s=wish.limit_s, progress=progress)
+    with temporary(
+        plan, choice, file=file, memory=wish.memory, seed=wish.seed, ideal=wish.ideal, progress=progress
+    ) as cluster:
+        return measure(cluster, program, limit_s=wish.limit_s, progress=progress)
 
 
 def bench_cluster(name: str, wish: Wish, progress: Progress) -> Result:
     """Measure on a cluster that stands, as it stands."""
-    if wish.ideal or wish.cpu_speed is not None:
-        raise UsageError(f"{name!r} stands as it is: --ideal and --cpu-speed are for a topology file, or for emu up")
     cluster = attach(name)
     program = read_program(cluster.record.plan, wish.workload, tokens=wish.tokens, settings=wish.settings)
-    return measure(cluster, program, ideal=False, limit_s=wish.limit_s, progress=progress)
+    return measure(cluster, program, limit_s=wish.limit_s, progress=progress)

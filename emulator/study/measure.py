@@ -15,7 +15,7 @@ PACKET_ORDER = {
 }
 
 
-def measure(cluster: Cluster, program: Program, *, ideal: bool, limit_s: float, progress: Progress) -> Result:
+def measure(cluster: Cluster, program: Program, *, limit_s: float, progress: Progress) -> Result:
     """Run `program` on `cluster`, watch the host if the clock is real, and work out the result."""
     record = cluster.record
     watch = HostWatch() if record.clock == "real" else None
@@ -41,7 +41,7 @@ def measure(cluster: Cluster, program: Program, *, ideal: bool, limit_s: float, 
         packet_order=PACKET_ORDER[record.place],
         wall_seconds=wall,
         seed=record.seed,
-        ideal=ideal,
+        ideal=record.ideal,
         warnings=warnings,
         overload=watch.overload if watch else (),
     )
