@@ -5,6 +5,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -93,12 +94,15 @@ def set_cpu_speed(speed: float) -> None:
 @contextlib.contextmanager
 def network_namespace_kept() -> Iterator[None]:
     """Put the calling thread back into its network namespace at the end, however that comes."""
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    path = "/proc/thread-self/ns/net"
+    home = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield
     finally:
         try:
-            setns(home, CLONE_NEWNET)
+            # Without root, even the move to where one is already is refused.
+            if not os.path.samestat(Path(path).stat(), os.fstat(home)):
+                setns(home, CLONE_NEWNET)
         finally:
             os.close(home)
 

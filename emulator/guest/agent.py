@@ -203,7 +203,8 @@ class Agent:
                     set_parameter(name, value)
                 self.answer(channel, Done())
             case Look():
-                sight = Sight(time.clock_gettime_ns(time.CLOCK_MONOTONIC), spinning())
+                begin, running = time.monotonic_ns(), spinning()
+                sight = Sight(begin, time.monotonic_ns(), running)
                 self.answer(channel, Done(msgspec.json.encode(sight)))
             case PowerOff():
                 os.sync()
@@ -265,12 +266,20 @@ def set_parameter(name: str, value: int) -> None:
 def processes() -> list[tuple[int, list[str]]]:
     """All processes: the number, and the fields of /proc/PID/stat from the state on (see proc(5))."""
     found = []
-    for directory in Path("/proc").iterdir():
-        if directory.name.isdigit():
+    for name in os.listdir("/proc"):  # Path makes more system calls  # noqa: PTH208
+        if name.isdigit():
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                stat = (directory / "stat").read_bytes().decode(errors="replace")
-                found.append((int(directory.name), stat.rpartition(")")[2].split()))
+                found.append((int(name), read(f"/proc/{name}/stat").rpartition(")")[2].split()))
     return found
+
+
+def read(path: str) -> str:
+    """A small file. No system call fails here, as one does in open(): on the virtual clock that takes 1 us."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 65536).decode(errors="replace")
+    finally:
+        os.close(descriptor)
 
 
 def spinning() -> list[Running]:
@@ -279,8 +288,7 @@ def spinning() -> list[Running]:
     for pid, fields in processes():
         if fields[0] == "R" and pid != os.getpid():
             with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                if command := b" ".join(words).decode(errors="replace").strip():
+                if command := " ".join(read(f"/proc/{pid}/cmdline").replace("\0", " ").split()):
                     found.append(Running(pid, command))
     return found
 

@@ -33,12 +33,20 @@ Progress = Callable[[str, float], None]
 KERNEL = Path(__file__).parent / "kernel"
 SERIES = "6.12"
 """The series of Linux that the patches are made for, and that Debian 12's backports carry as a package."""
-TOOLS = {"bc": "bc", "bison": "bison", "flex": "flex", "gcc": "gcc", "make": "make", "patch": "patch", "xz": "xz-utils"}
+TOOLS = {
+    "bc": "bc",
+    "bison": "bison",
+    "flex": "flex",
+    "gcc": "gcc libc6-dev",
+    "make": "make",
+    "patch": "patch",
+    "xz": "xz-utils",
+}
 """Programs the build needs, and Debian's packages of them."""
 MAKE = ("make", "ARCH=um")
 ENVIRONMENT = {"LC_ALL": "C", "KBUILD_BUILD_USER": "emu", "KBUILD_BUILD_HOST": "emu", "KBUILD_BUILD_TIMESTAMP": "0"}
 """Equal sources give equal kernels."""
-OBJECTS = 640
+OBJECTS = 1050
 """Files that make names on its way; only the progress bar depends on it."""
 OBJECT = re.compile(r"  (CC|AS|LDS|HOSTCC|AR|LD) ")
 SPACE_BYTES = 1_500_000_000
@@ -106,7 +114,7 @@ def info() -> KernelInfo | None:
 
 
 def build(source: Path | None, progress: Progress) -> Path:
-    """Build the guest kernel into the cache and return its path. What another build at work gives is waited for and taken.
+    """Build the guest kernel into the cache and return its path; waits for another build at work, and takes its result.
 
     `source` is a directory or a tarball; None: the one of Debian's package. Raises PlaceError where this host cannot
     build it, GuestError where the source does not give the kernel that is needed, StateError where the cache is full.
@@ -116,7 +124,7 @@ def build(source: Path | None, progress: Progress) -> Path:
     cache = cache_dir()
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / "lock", progress):
+        with locked(cache / "lock", progress):
             if kernel := find_kernel():
                 return kernel
             if shutil.disk_usage(cache).free < SPACE_BYTES:
@@ -185,7 +193,8 @@ def _find_source(source: Path | None) -> Path:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, progress: Progress) -> Iterator[None]:
+def locked(path: Path, progress: Progress) -> Iterator[None]:
+    """Hold the lock of a cache; who has to wait for it says so."""
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -213,7 +222,7 @@ def _build(source: Path, aside: Path, cache: Path, progress: Progress) -> Path:
             raise GuestError(f"{source} is not a kernel's source: it has no arch/um; give a tarball of Linux {SERIES}")
         for patch in _patches():
             run("patch", "-p1", "-s", "--no-backup-if-mismatch", "-i", str(patch))
-        make = (*MAKE, f"O={objects}", f"-j{os.cpu_count() or 1}")
+        make = (*MAKE, f"O={objects}", f"-j{(os.cpu_count() or 1) + 1}")
         wanted = (KERNEL / "config").read_text()
         run(*make, "tinyconfig")
         with (objects / ".config").open("a") as config:

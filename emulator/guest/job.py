@@ -92,6 +92,7 @@ class Job:
 def become(channel: int, work: Work, end: int) -> None:
     """In the new process: do the work and send what comes of it."""
     os.setsid()
+    signal.set_wakeup_fd(-1)
     os.closerange(3, end)
     os.closerange(end + 1, 1024)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):

@@ -110,15 +110,17 @@ def end(pid: int) -> None:
 
 
 def daemonise(keep: set[int]) -> None:
-    """Leave the caller's session, files and signals; keep only these descriptors."""
+    """Leave the caller's session, files and signals; keep only these descriptors.
+
+    The others become /dev/null instead of being closed: objects of the caller still hold their numbers, and would write
+    to, or close, whatever got those next.
+    """
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
-        os.dup2(nothing, number)
-    last = 3
-    for number in [*sorted(keep), 65536]:
-        os.closerange(last, number)
-        last = number + 1
+    for number in {0, 1, 2, *map(int, os.listdir("/proc/self/fd"))} - {nothing, *keep}:  # noqa: PTH208
+        with contextlib.suppress(OSError):  # the one that was open on the list itself
+            os.fstat(number)
+            os.dup2(nothing, number, inheritable=False)
     os.chdir("/")
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         try:
@@ -131,7 +133,7 @@ def write_init(directory: Path, scratch: Path, *, virtual: bool, pace: bool) -> 
     """The guest's first program: a script, since the kernel's command line holds no spaces."""
     python = Path(sys.executable).resolve()
     paths = import_paths()
-    keep = [sys.prefix, sys.base_prefix, python.parent, Path(os.__file__).parent, *paths]
+    keep = [sys.prefix, sys.base_prefix, str(python.parent), os.path.dirname(os.__file__), *paths]  # noqa: PTH120
     start = Start(str(scratch), sorted({str(Path(path).resolve()) for path in keep}), virtual, pace)
     code = f"import sys; sys.path[:0] = {paths!r}; {_FASTER}; from emulator.guest.agent import main; main(sys.argv[1])"
     words = [str(python), "-I", "-S", "-c", code, msgspec.json.encode(start).decode()]

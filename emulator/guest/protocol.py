@@ -179,7 +179,9 @@ class Sight(msgspec.Struct):
     """What `Look` saw."""
 
     now_ns: int
-    """CLOCK_MONOTONIC inside."""
+    """CLOCK_MONOTONIC inside, as looking began."""
+    looked_ns: int
+    """The same as it ended: looking costs some, too."""
     running: list[Running]
 
 

@@ -10,6 +10,7 @@ import logging.handlers
 import os
 import re
 import selectors
+import signal
 import socket
 import struct
 import subprocess
@@ -50,10 +51,13 @@ SOCKET = "guest.socket"
 LOG = "supervisor.log"
 CONSOLE = "console.log"
 LOG_BYTES = 256 << 10
+CONSOLE_BYTES = 4 << 20
 BOOT_SECONDS = 30.0
 GRACE = 1.0
 """Seconds between SIGHUP and SIGKILL for what a client left behind, and between a look without answer and a nudge."""
-ADVANCE = 1e-6
+PATIENCE = 30.0
+"""Seconds of nudging after which an agent that does not answer is given up, and its guest with it."""
+ADVANCE = 5e-6
 """Seconds of virtual time for each second of wall time, below which it stands still."""
 
 STACK = re.compile(r"\[<[0-9a-f]+>\]|^(<\d>)?( [0-9a-f]{8,16})+$|(Stack|Call Trace):$")
@@ -154,8 +158,12 @@ class Supervisor:
         self.ready = False
         self.ending = False
         self.stopped = False
+        self.seen = 0
+        """Virtual time that has passed since the guest was last resumed, without what looking takes, in ns."""
+        self.looked = 0
+        """Virtual time at the end of the last look, in ns."""
         self.moved = (time.monotonic(), 0)
-        """Wall time (s) and virtual time (ns) when virtual time was last seen to move."""
+        """Wall time (s), and `seen` (ns), when virtual time was last found to have moved."""
         self.look_at: float | None = None
         self.looking_since: float | None = None
         self.nudge_at = 0.0
@@ -232,6 +240,9 @@ class Supervisor:
             raise ProtocolError("a second request on one connection")
         self.channels[number] = Channel(wire, opening)
         log.info("request %d: %s", number, type(opening.request).__name__)
+        with contextlib.suppress(OSError):
+            if (self.directory / CONSOLE).stat().st_size > CONSOLE_BYTES:
+                os.truncate(self.directory / CONSOLE, 0)
         self.steer()
         self.line.send(encode(REQUEST, number, frame.payload))
 
@@ -273,7 +284,8 @@ class Supervisor:
 
     def say_goodbye(self) -> None:
         """The guest has ended, or is to end: tell every client, and leave nothing behind."""
-        self.guest.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.guest.pid, signal.SIGKILL)
         status = self.guest.wait()
         asked = self.ending
         log.info("the guest has ended with status %d", status)
@@ -304,6 +316,7 @@ class Supervisor:
             boot.stop(self.guest.pid)
         elif self.stopped and not idle:
             boot.resume(self.guest.pid)
+            self.seen = self.looked = 0
             self.moved = (time.monotonic(), 0)
         self.stopped = idle
 
@@ -317,8 +330,10 @@ class Supervisor:
         self.looking_since = None
         now = time.monotonic()
         wall, virtual = self.moved
-        if virtual == 0 or sight.now_ns - virtual > ADVANCE * 1e9 * (now - wall):
-            self.moved = (now, sight.now_ns)
+        self.seen += sight.now_ns - self.looked if self.looked else 0
+        self.looked = sight.looked_ns
+        if self.seen - virtual > ADVANCE * 1e9 * (now - wall):
+            self.moved = (now, self.seen)
         self.end_stalled(now, sight)
 
     def end_stalled(self, now: float, sight: Sight | None) -> None:
@@ -330,8 +345,8 @@ class Supervisor:
             running = "; ".join(f"process {one.pid}: {one.command}" for one in sight.running) if sight else ""
             who = f"what spins: {running}" if running else "what spins could not be found out"
             error = StalledError(
-                f"virtual time stood still for {still:.0f} s of wall time, {who}. A program that loops without a "
-                "system call stops the virtual clock: let it sleep or wait, give --clock real, or a longer --limit"
+                f"virtual time stood still for {still:.0f} s of wall time, {who}. A program that computes or polls "
+                "without end stops the virtual clock: let it wait, give --cpu-speed, --clock real or a longer --limit"
             )
             log.warning("request %d: %s", number, error)
             channel.wire.send(encode(ANSWER, number, failure(error)))
@@ -351,7 +366,7 @@ class Supervisor:
             if self.looking_since is not None:
                 times.append(self.nudge_at)
             else:
-                self.look_at = self.look_at or now + min(limits) / 4
+                self.look_at = self.look_at or now + min(limits) / 2
                 times.append(self.look_at)
         else:
             self.look_at = self.looking_since = None
@@ -366,7 +381,7 @@ class Supervisor:
         if self.looking_since is not None and now >= self.nudge_at:
             self.nudge_at = now + GRACE
             boot.nudge(self.guest.pid)
-            if now - self.looking_since > 5 * GRACE:
+            if now - self.looking_since > PATIENCE:
                 self.end_stalled(now, None)
         elif self.look_at is not None and now >= self.look_at:
             self.look_at = None
@@ -405,6 +420,7 @@ def supervise(
     handler = logging.handlers.RotatingFileHandler(directory / LOG, maxBytes=LOG_BYTES, backupCount=1, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
+    log.propagate = False
     log.setLevel(logging.INFO)
     # Two pairs: the kernel reads without waiting and writes with waiting, which one open file cannot do.
     (hear, spoken), (say, heard) = socket.socketpair(), socket.socketpair()

@@ -43,5 +43,8 @@ class Cluster(Protocol):
     def inspect(self) -> tuple[CableState, ...]:
         """The cables, read back from the kernel that holds them."""
 
+    def pids(self) -> tuple[int, ...]:
+        """Processes that work for its runs, besides the caller and its children."""
+
     def close(self) -> None:
         """Let go of it; it stays up."""

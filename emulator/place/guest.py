@@ -24,7 +24,7 @@ LARGEST_MEMORY = 64 << 30
 
 PROGRAMS = {"syscall_ns": 100, "clock_read_ns": 50}
 """What a system call and a look at the clock cost any program, so that one that polls makes time pass."""
-MEASURED = {"syscall_ns": 0, "clock_read_ns": 1}
+MEASURED = {"syscall_ns": 0, "clock_read_ns": 0}
 """The same for the reference workload, which never polls: it measures the cables alone."""
 
 
@@ -88,9 +88,8 @@ class GuestCluster:
     def inspect(self) -> tuple[CableState, ...]:
         return msgspec.json.decode(self.client.inspect(), type=tuple[CableState, ...])
 
-    def kernel(self) -> str:
-        """Which kernel the figures come from."""
-        return "guest"
+    def pids(self) -> tuple[int, ...]:
+        return (self.client.status().pid,)
 
     def close(self) -> None:
         pass

@@ -49,6 +49,9 @@ class HostCluster:
     def inspect(self) -> tuple[CableState, ...]:
         return inspect(self.record.plan)
 
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
     def close(self) -> None:
         pass
 

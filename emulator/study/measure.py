@@ -18,7 +18,7 @@ PACKET_ORDER = {
 def measure(cluster: Cluster, program: Program, *, limit_s: float, progress: Progress) -> Result:
     """Run `program` on `cluster`, watch the host if the clock is real, and work out the result."""
     record = cluster.record
-    watch = HostWatch() if record.clock == "real" else None
+    watch = HostWatch(*cluster.pids()) if record.clock == "real" else None
     before = cluster.inspect()
     started = time.monotonic()
     with watch or contextlib.nullcontext():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -26,7 +27,9 @@ MAX_DELAY_RATIO = 1.25
 class HostWatch:
     """Watches the host during a run on the real clock: `with HostWatch() as watch: ...`, then `watch.overload`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *pids: int) -> None:
+        """`pids`: processes that are the run's, besides this one: a guest kernel. Their children count with them."""
+        self._pids = pids
         self.overload: tuple[str, ...] = ()
         """Why the run is not to be trusted; known at the end."""
 
@@ -56,11 +59,19 @@ class HostWatch:
             found.append(f"the hypervisor took {steal / available:.0%} of this host's time; use the virtual clock")
         self.overload = tuple(found)
 
-    @staticmethod
-    def _own_seconds() -> float:
-        """CPU time of this process and of its ended children."""
+    def _own_seconds(self) -> float:
+        """CPU time that the run has used."""
+        import psutil
+
         times = os.times()
-        return times.user + times.system + times.children_user + times.children_system
+        seconds = times.user + times.system + times.children_user + times.children_system
+        for pid in self._pids:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                for one in (process, *process.children(recursive=True)):
+                    used = one.cpu_times()
+                    seconds += used.user + used.system
+        return seconds
 
 
 def judge(

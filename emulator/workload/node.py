@@ -11,6 +11,7 @@ import socket
 import struct
 from array import array
 from collections.abc import Iterator
+from functools import cached_property
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,7 @@ class Node:
         self.index = index
         self.count = len(program.team.nodes)
         self.payload_bytes = program.team.payload_bytes
+        self._compute_ns = program.compute_ns
         self.now = 0
         """When the last message was whole."""
         self._signs = signs
@@ -90,7 +92,6 @@ class Node:
             for number, sock in sorted(sockets.items())
         ]
         self._by_peer = {(link.peer, link.ends.plane): link for link in self._links}
-        self._vectors: Vectors | None = None
         self._buffer = memoryview(bytearray())
         self._ends = array("q")
 
@@ -102,28 +103,25 @@ class Node:
         """The connection to another node, one of those that the pattern asked for."""
         return self._by_peer[peer, plane]
 
-    @property
+    @cached_property
     def next(self) -> Link:
         """To the node after this one; the first follows the last."""
-        return self._by_peer[(self.index + 1) % self.count, ""]
+        return self.link((self.index + 1) % self.count)
 
-    @property
+    @cached_property
     def previous(self) -> Link:
-        return self._by_peer[(self.index - 1) % self.count, ""]
+        return self.link((self.index - 1) % self.count)
 
-    @property
+    @cached_property
     def vectors(self) -> Vectors:
         """What each node brings to an all-reduce."""
-        if self._vectors is None:
-            self._vectors = Vectors(self.payload_bytes, self.count, self.index)
-        return self._vectors
+        return Vectors(self.payload_bytes, self.count, self.index)
 
     def compute(self, now: int, parts: int = 1) -> int:
         """Computes for one of `parts` of a token's compute time, from `now` on; returns the time after it."""
-        duration = self.program.compute_ns // parts
-        if not duration:
+        if not self._compute_ns:
             return now
-        sleep_until(now + duration)
+        sleep_until(now + self._compute_ns // parts)
         return monotonic_ns()
 
     def send(self, link: Link, now: int) -> None:
@@ -141,6 +139,8 @@ class Node:
         """
         if link.unchecked:
             self._compare(link, link.expected.pieces - 1, link.last)
+        if link.whole != 1:
+            link.report_at(1)
         if link.expected.pieces > 1:
             self._receive_pieces(link)
         self._read(link, link.last)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from emulator.workload.connection import Connection, Wiring
-from emulator.workload.patterns import Team, load_pattern
+from emulator.workload.patterns import Team, load_pattern, names
 
 if TYPE_CHECKING:
     from emulator.plan.model import Plan
@@ -60,12 +60,15 @@ def program(plan: Plan, workload: Workload) -> Program:
     team = _team(plan, workload)
     try:
         pattern = load_pattern(workload.pattern, workload.parameters)
+    except ValueError as error:
+        key = "parameters" if workload.pattern in names() else "pattern"
+        raise workload.error([((key,), str(error))]) from None
+    try:
         pairs = sorted(pattern.connections(team))
         wiring = Wiring(plan)
         connections = tuple(wiring.connect(team.nodes, a, b, plane) for a, b, plane in pairs)
     except ValueError as error:
-        key = "parameters" if workload.parameters else "pattern"
-        raise workload.error([((key,), f"{error} (pattern {workload.pattern}, topology {plan.topology})")]) from None
+        raise workload.error([(("pattern",), f"{error} (topology {plan.topology})")]) from None
     return Program(
         workload=workload.name,
         description=workload.description,

@@ -67,7 +67,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Those that took part, in the pattern's order."""
     payload_bytes: int
     kernel: str
-    """Where it ran: `host` or `guest`, and the kernel's version."""
+    """Where it ran: `host` or `guest`."""
     clock: Literal["virtual", "real"]
     seed: int
     """Of jitter, loss and reordering."""
@@ -88,8 +88,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     compute_time_ns: int
     """Compute on the critical path of a token."""
     exchanges: int
-    payload_bits_per_second: float
-    """Payload of a message over its exchange delay, median."""
+    message_bits_per_second: float
+    """Bytes of a message over its exchange delay, median; headers not counted."""
     retransmissions: int
     """TCP packets sent again."""
     cables: tuple[CableResult, ...]

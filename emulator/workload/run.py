@@ -19,6 +19,7 @@ from typing import NoReturn
 import msgspec
 
 from emulator.errors import WorkloadError
+from emulator.fabric.reshape import reshape
 from emulator.linux import CLONE_NEWNET, set_parent_death_signal, set_timer_slack, setns
 from emulator.plan.model import Plan
 from emulator.workload.node import Node
@@ -32,7 +33,7 @@ MARGIN_NS = 20_000_000
 """Time for all processes to wake up before the start."""
 LOOK_MS = 1000
 
-READY, DONE, FAILED = b"r", b"d", b"f"
+READY, ENDED, DONE, FAILED = b"r", b"e", b"d", b"f"
 
 ProgressCallback = Callable[[str, float], None]
 """What is being done, and the share of it that is done, 0 to 1."""
@@ -48,7 +49,7 @@ class Child:
 
     def failure(self) -> str:
         """Why this process ended without a record; empty if it did not."""
-        said = self.data.removeprefix(READY)
+        said = self.data.removeprefix(READY).removeprefix(ENDED)
         if not self.ended or said.startswith(DONE):
             return ""
         if said.startswith(FAILED):
@@ -61,9 +62,11 @@ class Child:
 def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallback | None = None) -> Recording:
     """Runs `program` on the standing cluster of `plan` and saves the stamps to `recording`.
 
-    Raises WorkloadError that names the node and the reason where a process ends early, a message is wrong, or nothing
-    moves for `program.stall_ns`. No process is left, however this ends.
+    Jitter and loss begin from their seeds, so that equal runs are equal on the virtual clock. Raises WorkloadError that
+    names the node and the reason where a process ends early, a message is wrong, or nothing moves for
+    `program.stall_ns`. No process is left, however this ends.
     """
+    reshape(plan)
     namespaces = namespace_descriptors(plan, program.team.nodes)
     shared = mmap.mmap(-1, 16 * len(namespaces))
     signs = memoryview(shared).cast("Q")
@@ -81,13 +84,16 @@ def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallbac
         _wait(program, children, signs, progress, lambda child: child.data == READY)
         start_ns = -(-(monotonic_ns() + MARGIN_NS) // ALIGNMENT_NS) * ALIGNMENT_NS
         os.write(start_write, start_ns.to_bytes(8, "little") * len(children))
+        # None does more than wait while others still measure: what it did would cost them time on the virtual clock.
+        _wait(program, children, signs, progress, lambda child: child.data == READY + ENDED)
+        os.write(start_write, bytes(8) * len(children))
         _wait(program, children, signs, progress, lambda child: child.ended)
     finally:
         _end(children)
         gc.unfreeze()
         for descriptor in (start_read, start_write, *namespaces):
             os.close(descriptor)
-    nodes = tuple(msgspec.msgpack.decode(child.data[2:], type=NodeRecord) for child in children)
+    nodes = tuple(msgspec.msgpack.decode(child.data[3:], type=NodeRecord) for child in children)
     result = Recording(start_ns=start_ns, ended_ns=monotonic_ns(), nodes=nodes)
     result.save(recording)
     return result
@@ -131,6 +137,8 @@ def _be_node(
         node.warm_up()
         os.write(report, READY)
         node.run(int.from_bytes(os.read(start, 8), "little"))
+        os.write(report, ENDED)
+        os.read(start, 8)
         record = msgspec.structs.replace(node.record(), waited_ns=_waited_ns(waited))
         _write(report, DONE + msgspec.msgpack.encode(record))
     except WorkloadError as error:

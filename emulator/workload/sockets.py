@@ -102,8 +102,8 @@ def _check_memory(program: Program) -> None:
     need = 8 * program.ahead_bytes * len(program.connections)
     if need > allowed:
         raise WorkloadError(
-            f"messages of {program.ahead_bytes} bytes over {len(program.connections)} connections need {need >> 20} MiB "
-            f"of TCP memory, and this kernel has {allowed >> 20} MiB; write a smaller payload, or raise net.ipv4.tcp_mem"
+            f"{program.ahead_bytes} bytes on each of {len(program.connections)} connections need {need >> 20} MiB of "
+            f"TCP memory, and this kernel has {allowed >> 20} MiB; write a smaller payload, or raise net.ipv4.tcp_mem"
         )
 
 

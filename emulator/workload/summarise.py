@@ -49,7 +49,7 @@ def summarise(
     starts, ends = _tokens(recording, program)
     token_ns = ends - starts
     compute_ns = load_pattern(program.pattern, program.parameters).compute_on_path_ns(program.team, program.compute_ns)
-    delays, requested = _exchanges(program, recording)
+    delays, requested, sizes = _exchanges(program, recording)
     return Result(
         emu_version=__version__,
         topology=plan.topology,
@@ -71,7 +71,7 @@ def summarise(
         exchange_requested_ns=_spread(requested),
         compute_time_ns=compute_ns,
         exchanges=len(delays),
-        payload_bits_per_second=program.team.payload_bytes * 8e9 / float(np.median(delays)),
+        message_bits_per_second=float(np.median(sizes * 8e9 / delays)),
         retransmissions=sum(link.retransmissions for node in recording.nodes for link in node.links),
         cables=_cables(plan, before, after),
         fidelity=judge(program, recording, clock, float(np.median(delays / requested)), warnings, overload),
@@ -97,14 +97,15 @@ def _tokens(recording: Recording, program: Program) -> tuple[Stamps, Stamps]:
     return np.concatenate(([recording.start_ns], first[:-1])), ends
 
 
-def _exchanges(program: Program, recording: Recording) -> tuple[Stamps, Stamps]:
-    """Of all messages: measured and requested delay."""
+def _exchanges(program: Program, recording: Recording) -> tuple[Stamps, Stamps, Stamps]:
+    """Of all messages: measured delay, requested delay, bytes."""
     import numpy as np
 
     payload = program.team.payload_bytes
     links = {(node, link.connection): link for node, record in enumerate(recording.nodes) for link in record.links}
     delays: list[Stamps] = []
     requested: list[Stamps] = []
+    all_sizes: list[Stamps] = []
     for number, connection in enumerate(program.connections):
         for sender, receiver in ((connection.a, connection.b), (connection.b, connection.a)):
             sent, received = _stamps(links[sender, number].sent_ns), _stamps(links[receiver, number].received_ns)
@@ -115,9 +116,11 @@ def _exchanges(program: Program, recording: Recording) -> tuple[Stamps, Stamps]:
                 )
             delays.append(received - sent)
             sizes = _stamps(links[sender, number].sizes) if links[sender, number].sizes else np.full(len(sent), payload)
+            all_sizes.append(sizes)
             way = connection.sent_by(sender)
-            requested.append(np.array([way.expected_ns(int(size)) for size in sizes], dtype=np.int64))
-    return np.concatenate(delays), np.concatenate(requested)
+            kinds, kind = np.unique(sizes, return_inverse=True)
+            requested.append(np.array([way.expected_ns(int(size)) for size in kinds], dtype=np.int64)[kind])
+    return np.concatenate(delays), np.concatenate(requested), np.concatenate(all_sizes)
 
 
 def _spread(values: Stamps) -> Spread:

@@ -80,7 +80,7 @@ def test_two_runs_are_equal_with_jitter_and_another_seed_is_another_run(emu: Emu
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_small_exchange_takes_delay_and_serialisation(emu: Emu, tmp_path: Path, profile: str) -> None:
-    words = ("--ideal", "--json", "--tokens", "50", "--set", "payload=64B", "--set", "parameters.exchanges=1")
+    words = ("--ideal", "--json", "--tokens", "300", "--set", "payload=64B", "--set", "parameters.exchanges=1")
     run = result(emu("bench", one_cable(tmp_path, profile), *words))
     cable = run["cables"][0]["a_to_b"]["requested"]
     asked = cable["delay_ns"] + (64 + HEADERS) * 8 * 1e9 / cable["rate_bps"]

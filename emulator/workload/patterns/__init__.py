@@ -36,4 +36,6 @@ def load_pattern(name: str, parameters: dict[str, int | str]) -> Pattern:
     try:
         return msgspec.convert(parameters, kind)
     except msgspec.ValidationError as error:
-        raise ValueError(str(error).replace("$.", "parameters.")) from None
+        # "Expected `int` >= 1 - at `$.exchanges`"
+        what, _, where = str(error).partition(" - at `$.")
+        raise ValueError(f"parameter `{where.rstrip('`')}`: {what[0].lower()}{what[1:]}; write that") from None
