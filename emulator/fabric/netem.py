@@ -3,9 +3,10 @@
 Semantics are those of net/sched/sch_netem.c, Linux 6.12:
 - delay and jitter are s64 nanoseconds; jitter is capped at 2^31 - 1 ns. Without a table the delay is uniform over
   delay +- jitter; with one, jitter is what an entry of 1 means. A delay drawn below 0 is 0.
-- rate is u64 bytes/s of Ethernet frames (14 bytes of header included); a packet's time is rounded down to whole ns.
+- rate is u64 bytes/s of Ethernet frames (14 bytes of header included); a packet's time is rounded down to whole ns (in
+  our guest kernel what is cut off goes to the next packet, so that a full cable has its rate exactly).
 - Because there always is a rate, a packet never leaves before one that is still queued in front of it, jitter or not:
-  reordering comes from `reorder` alone. (A kernel with netem-order.patch also keeps it behind one that has left.)
+  reordering comes from `reorder` alone. (Our guest kernel also keeps it behind one that has left.)
 - probabilities and correlations are u32, p x (2^32 - 1): a step of 2.3e-10.
 - limit counts packets, and at most u32 of them.
 - The distribution's table cannot be read back.

@@ -17,7 +17,7 @@ from emulator.guest.build import build, find_kernel
 PROLOGUE = """\
 import ctypes, os, signal, socket, subprocess, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
-for path, kind in ("/proc", "proc"), ("/sys", "sysfs"), ("/run", "tmpfs"), ("/tmp", "tmpfs"):
+for path, kind in ("/proc", "proc"), ("/sys", "sysfs"), ("/run", "tmpfs"), ("/dev/shm", "tmpfs"):
     assert libc.mount(kind.encode(), path.encode(), kind.encode(), 0, None) == 0, path
 os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
 def say(*words): print("SAY", *words, flush=True)
@@ -43,6 +43,7 @@ class Bare:
         self.directory = directory
         self.console = directory / "console"
         self.started: list[subprocess.Popen[bytes]] = []
+        self.line, self.theirs = socket.socketpair()
 
     def start(self, script: str, *parameters: str, clock: boot.Clock = "virtual") -> "subprocess.Popen[bytes]":
         """Boot with a script as init; `self.line` is the other end of its /dev/ttyS0."""
@@ -52,17 +53,15 @@ class Bare:
         init.write_text(f"#!/bin/sh\nexec {sys.executable} -I -S {program}\n")
         init.chmod(0o755)
         self.console.unlink(missing_ok=True)
-        self.line, theirs = socket.socketpair()
-        with theirs:
-            guest = boot.boot(
-                self.kernel,
-                init,
-                (theirs.fileno(), theirs.fileno()),
-                clock=clock,
-                memory="512M",
-                console=self.console,
-                parameters=parameters,
-            )
+        guest = boot.boot(
+            self.kernel,
+            init,
+            (self.theirs.fileno(), self.theirs.fileno()),
+            clock=clock,
+            memory="512M",
+            console=self.console,
+            parameters=parameters,
+        )
         self.started.append(guest)
         return guest
 
@@ -97,8 +96,8 @@ class Bare:
             if guest.poll() is None:
                 guest.kill()
             guest.wait()
-        if self.started:
-            self.line.close()
+        self.line.close()
+        self.theirs.close()
 
 
 @pytest.fixture
