@@ -4,6 +4,7 @@ CACHE/kernel-HASH/linux        the kernel
 CACHE/kernel-HASH/info.json    `KernelInfo`
 CACHE/kernel-HASH/config       its whole configuration
 CACHE/build.log                what the last build printed
+CACHE/failed.log               what the last build printed that failed
 CACHE/lock, CACHE/build/       held, and used, by the one build at work
 """
 
@@ -48,6 +49,7 @@ ENVIRONMENT = {"LC_ALL": "C", "KBUILD_BUILD_USER": "emu", "KBUILD_BUILD_HOST": "
 """Equal sources give equal kernels."""
 OBJECTS = 1050
 """Files that make names on its way; only the progress bar depends on it."""
+FAILED_LOG = "failed.log"
 OBJECT = re.compile(r"  (CC|AS|LDS|HOSTCC|AR|LD) ")
 SPACE_BYTES = 1_500_000_000
 """What sources and objects take while the kernel is built."""
@@ -136,6 +138,9 @@ def build(source: Path | None, progress: Progress) -> Path:
             shutil.rmtree(aside, ignore_errors=True)
             try:
                 return _build(source, aside, cache, progress)
+            except GuestError:
+                os.replace(cache / "build.log", cache / FAILED_LOG)
+                raise
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
@@ -290,6 +295,6 @@ class _Runner:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if process.returncode:
             raise GuestError(
-                f"the guest kernel could not be built: {command[0]} failed (see {self.log.name}); "
+                f"the guest kernel could not be built: {command[0]} failed (see {Path(self.log.name).with_name(FAILED_LOG)}); "
                 f"the source must be Linux {SERIES}, as in Debian's package linux-source-{SERIES}"
             )

@@ -17,7 +17,7 @@ class Table(NamedTuple):
 def summary(result: Result) -> list[str]:
     """What was run and where, in a few lines."""
     name = f"{result.topology}, {result.workload}"
-    parameters = ", ".join(f"{key} {value}" for key, value in result.parameters.items())
+    parameters = ", ".join(f"{key} {value}" for key, value in result.parameters.items() if value != "")
     return [
         f"{name}: {result.pattern}{f' ({parameters})' if parameters else ''} over {len(result.nodes)} nodes, "
         f"{result.payload_bytes} B a message, {result.tokens} tokens{', ideal cables' if result.ideal else ''}",

@@ -109,9 +109,9 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
 def test_a_tarball_of_something_else(tmp_path: Path, cache: Path) -> None:
     tarball = tmp_path / "linux.tar"
     tarball.write_bytes(b"not a tarball at all" * 100)
-    with pytest.raises(GuestError, match=r"tar failed \(see .*build.log\)"):
+    with pytest.raises(GuestError, match=r"tar failed \(see .*failed.log\)"):
         build.build(tarball, quiet)
-    assert "+ tar" in (cache / "build.log").read_text()
+    assert "+ tar" in (cache / "failed.log").read_text()
     assert not (cache / "build").exists()
     assert build.find_kernel() is None
 
