@@ -14,7 +14,7 @@ kernel: setup
 # What a Thunderbolt 5 mesh does to tokens under TCP and RDMA, and what the dual plane does: a table and a plot.
 demo: kernel
 	@mkdir -p $(OUT)
-	@$(EMU) compare mesh4-tb5-tcp mesh4-tb5-rdma dual-plane-8=aggregate dual-plane-8-rails --plot $(OUT)/demo.png --output $(OUT)/demo.json
+	@$(EMU) compare mesh4-tb5-tcp mesh4-tb5-rdma dual-plane-8=aggregate dual-plane-8-rails=aggregate --plot $(OUT)/demo.png --output $(OUT)/demo.json
 
 # Everything: style, types, unit tests, tests in the guest.
 test: kernel check

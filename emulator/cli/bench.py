@@ -21,7 +21,7 @@ from emulator.workload.result import Result
 @options.seed
 @options.cpu_speed
 @options.limit
-@click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="Write the result's JSON here, too.")
+@options.written_file("-o", "--output", "file", help="Write the result's JSON here, too.")
 @options.as_json
 def bench(target: str, file: Path | None, as_json: bool, kernel: Any, clock: Any, **wishes: Any) -> None:
     """Run a workload on the cluster NAME if one stands, else on one made of TOPOLOGY for this run, and print what a
@@ -64,8 +64,8 @@ def bench(target: str, file: Path | None, as_json: bool, kernel: Any, clock: Any
 @options.seed
 @options.cpu_speed
 @options.limit
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the comparison here (.png, .svg, .pdf).")
-@click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="Write the results' JSON here, too.")
+@options.written_file("--plot", endings=(".png", ".svg", ".pdf"), help="Draw the comparison here.")
+@options.written_file("-o", "--output", "file", help="Write the results' JSON here, too.")
 @options.as_json
 def compare(
     targets: tuple[str, ...],

@@ -178,6 +178,8 @@ def _run_in(
     known = [one.name for one in standing.record.plan.nodes]
     if node not in known:
         raise UsageError(f"{standing.record.name!r} has no node {node!r}; it has {', '.join(known)}")
+    if cpu_speed and standing.record.clock == "real":
+        raise UsageError("--cpu-speed charges computing to the virtual clock, and this cluster's clock is real")
     if terminal and not sys.stdin.isatty():
         raise UsageError("standard input is not a terminal; leave out --terminal")
     order = Order(node=node, argv=command, terminal=terminal, cpu_speed=cpu_speed, writable=writable, limit_s=limit_s)

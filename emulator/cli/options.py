@@ -1,6 +1,8 @@
 """Options that several commands share, each written once."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -17,6 +19,21 @@ cpu_speed = click.option(
     metavar="X",
     help="Charge the computing of real programs at X times this host's speed (virtual clock only).",
 )
+
+
+def written_file(*names: str, help: str, endings: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """An option that names a file which the command will write: refused before the run, not after it."""
+
+    def check(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+        if path and not (path.parent.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)):
+            raise click.BadParameter(f"{path} cannot be written; name a file in a directory that can be")
+        if path and endings and path.suffix not in endings:
+            raise click.BadParameter(f"{path} has no known ending; name it {', '.join(endings)}")
+        return path
+
+    return click.option(*names, type=click.Path(path_type=Path, dir_okay=False), callback=check, help=help)
+
+
 ideal = click.option("--ideal", is_flag=True, help="Leave out jitter, loss, duplication and reordering.")
 limit = click.option(
     "--limit",

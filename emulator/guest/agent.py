@@ -49,6 +49,11 @@ from emulator.guest.protocol import (
 from emulator.plan.model import Plan, decode
 
 REAL_PACE = 1000
+"""Per mille of real time; 0 is full speed."""
+PROGRAMS = {"syscall_ns": 100, "clock_read_ns": 50}
+"""What a system call and a look at the clock cost any program, so that one that polls makes time pass."""
+MEASURED = {"syscall_ns": 0, "clock_read_ns": 0}
+"""What they cost a workload."""
 HOSTS = Path("/run/emu/hosts")
 _POWER_OFF = 0x4321FEDC
 """LINUX_REBOOT_CMD_POWER_OFF, of reboot(2)."""
@@ -71,8 +76,9 @@ class Agent:
     def __init__(self, line: int, start: Start) -> None:
         self.line = line
         self.start = start
-        self.pace = 0
-        """As the kernel has it: per mille of real time, 0 for full speed."""
+        self.costs = dict(PROGRAMS)
+        self.time: dict[str, int] = {}
+        """The parameters of virtual time, as last set."""
         self.poll = select.poll()
         self.handlers: dict[int, Callable[[], None]] = {}
         self.running: dict[int, Command | Job] = {}
@@ -112,22 +118,28 @@ class Agent:
 
     def answer(self, channel: int, answer: Answer) -> None:
         self.running.pop(channel, None)
-        self.keep_pace()
+        self.keep_time()
         self.send(ANSWER, channel, msgspec.msgpack.encode(answer))
 
-    def keep_pace(self) -> None:
-        """Let virtual time run ahead only while a workload runs, or a command without a terminal.
+    def keep_time(self) -> None:
+        """Let virtual time go as what runs needs it.
 
-        With a person at a terminal it keeps real time's pace. So it does when nothing is asked, until the host stops
-        it: an idle guest is ahead by a minute in no time.
+        It runs ahead only while a job runs, or a command without a terminal. With a person at a terminal it keeps real
+        time's pace. So it does when nothing is asked, until the host stops it: an idle guest is ahead by a minute in no
+        time. A workload pays nothing for system calls, since it never polls: it measures the cables alone.
         """
+        if not self.start.virtual:
+            return
         running = self.running.values()
         terminal = any(isinstance(one, Command) and one.terminal for one in running)
-        workload = any(isinstance(one, Job) for one in running)
-        pace = 0 if workload or (running and not terminal and not self.start.pace) else REAL_PACE
-        if self.start.virtual and pace != self.pace:
-            set_parameter("pace", pace)
-            self.pace = pace
+        jobs = any(isinstance(one, Job) for one in running)
+        workload = any(isinstance(one, Job) and one.measures for one in running)
+        wanted = dict(MEASURED if workload else self.costs)
+        wanted["pace"] = 0 if jobs or (running and not terminal and not self.start.pace) else REAL_PACE
+        for name, value in wanted.items():
+            if self.time.get(name) != value:
+                set_parameter(name, value)
+        self.time = wanted
 
     def end_session(self, leader: int, kill: bool) -> None:
         """End all processes of a session."""
@@ -148,7 +160,7 @@ class Agent:
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
         self.watch(wake, select.POLLIN, lambda: self.reap(wake))
         self.watch(self.line, select.POLLIN, self.hear)
-        self.keep_pace()
+        self.keep_time()
         self.send(HELLO, 0, b"")
         while True:
             for descriptor, handler in [(ready, self.handlers[ready]) for ready, _ in self.poll.poll()]:
@@ -173,7 +185,7 @@ class Agent:
             if frame.type == REQUEST:
                 try:
                     self.open(frame)
-                    self.keep_pace()
+                    self.keep_time()
                 except Exception as error:
                     self.answer(frame.channel, failure(error))
             elif running := self.running.get(frame.channel):
@@ -195,12 +207,15 @@ class Agent:
                 plan = decode(Path(path).read_bytes())
                 self.running[channel] = Job(self, channel, apply(plan), lambda: setattr(self, "plan", plan))
             case Run(program, recording):
-                self.running[channel] = Job(self, channel, run(self.standing, program, recording))
+                self.running[channel] = Job(self, channel, run(self.standing, program, recording), measures=True)
             case Inspect():
                 self.running[channel] = Job(self, channel, inspect(self.standing))
             case Set(values):
                 for name, value in values.items():
-                    set_parameter(name, value)
+                    if name in self.costs:
+                        self.costs[name] = value
+                    else:
+                        set_parameter(name, value)
                 self.answer(channel, Done())
             case Look():
                 begin, running = time.monotonic_ns(), spinning()
@@ -228,9 +243,8 @@ def apply(plan: Plan) -> Work:
     from emulator.fabric.journal import Journal
 
     def work(report: Callable[[str, float], None]) -> bytes:
-        names = "".join(f"{address}\t{name}\n" for name, address in plan.hosts.items())
         HOSTS.parent.mkdir(exist_ok=True)
-        HOSTS.write_text(f"127.0.0.1\tlocalhost\n{names}")
+        HOSTS.write_text(plan.hosts_text())
         with Journal(Path("/run/emu/journal")) as journal:
             apply(plan, journal, lambda what, done, total: report(what, done / total))
         return b"null"
@@ -239,10 +253,12 @@ def apply(plan: Plan) -> Work:
 
 
 def run(plan: Plan, program: str, recording: str) -> Work:
+    from emulator.fabric.reshape import reshape
     from emulator.workload.program import decode
     from emulator.workload.run import run
 
     def work(report: Callable[[str, float], None]) -> bytes:
+        reshape(plan)  # equal runs begin from equal seeds
         run(plan, decode(Path(program).read_bytes()), Path(recording), report)
         return b"null"
 
@@ -293,10 +309,17 @@ def spinning() -> list[Running]:
     return found
 
 
+def share_memory_with_tcp() -> None:
+    """Let TCP have most of the memory: Linux gives it a tenth, which a few full buffers of fast cables exceed."""
+    pages = os.sysconf("SC_PHYS_PAGES")
+    Path("/proc/sys/net/ipv4/tcp_mem").write_text(f"{pages // 2} {pages * 5 // 8} {pages * 3 // 4}")
+
+
 def main(argument: str) -> None:
     start = msgspec.json.decode(argument, type=Start)
     os.environ.update(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME="/root", LANG="C.UTF-8")
     mounts.mount_guest(start.scratch, start.keep)
+    share_memory_with_tcp()
     os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(50))
     line = os.open("/dev/ttyS0", os.O_RDWR | os.O_NOCTTY)
     tty.setraw(line)

@@ -139,7 +139,7 @@ def build(source: Path | None, progress: Progress) -> Path:
             try:
                 return _build(source, aside, cache, progress)
             except GuestError:
-                os.replace(cache / "build.log", cache / FAILED_LOG)
+                (cache / "build.log").replace(cache / FAILED_LOG)
                 raise
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
@@ -210,7 +210,7 @@ def locked(path: Path, progress: Progress) -> Iterator[None]:
 
 
 def _build(source: Path, aside: Path, cache: Path, progress: Progress) -> Path:
-    began = time.time()
+    began, name = time.time(), kernel_hash()
     tree, objects, result = aside / "source", aside / "objects", aside / "result"
     for directory in (tree, objects, result):
         directory.mkdir(parents=True)
@@ -240,7 +240,6 @@ def _build(source: Path, aside: Path, cache: Path, progress: Progress) -> Path:
         version = subprocess.run(
             [*MAKE, "-s", "kernelversion"], cwd=tree, check=True, capture_output=True, text=True
         ).stdout.strip()
-    name = kernel_hash()
     final = cache / f"kernel-{name}"
     known = KernelInfo(
         path=str(final / "linux"),
@@ -294,7 +293,8 @@ class _Runner:
         if full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if process.returncode:
+            log = Path(self.log.name).with_name(FAILED_LOG)
             raise GuestError(
-                f"the guest kernel could not be built: {command[0]} failed (see {Path(self.log.name).with_name(FAILED_LOG)}); "
+                f"the guest kernel could not be built: {command[0]} failed (see {log}); "
                 f"the source must be Linux {SERIES}, as in Debian's package linux-source-{SERIES}"
             )

@@ -154,7 +154,10 @@ class Client:
         return self._ask(Inspect()).value
 
     def set(self, **values: int) -> None:
-        """Set parameters of the guest kernel, such as syscall_ns. Raises GuestError for one it has not."""
+        """Set parameters of the guest kernel. Raises GuestError for one it has not.
+
+        syscall_ns and clock_read_ns hold for programs, from now on; a workload always runs without them.
+        """
         self._ask(Set(values))
 
     def look(self) -> Sight:

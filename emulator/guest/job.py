@@ -35,12 +35,20 @@ Work = Callable[[Report], bytes]
 
 
 class Job:
-    """A running job. `then` is called in the agent when it has gone well."""
+    """A running job. `then` is called in the agent when it has gone well; `measures`: it is a workload."""
 
-    def __init__(self, agent: "Agent", channel: int, work: Work, then: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        agent: "Agent",
+        channel: int,
+        work: Work,
+        then: Callable[[], None] = lambda: None,
+        measures: bool = False,
+    ) -> None:
         self.agent = agent
         self.channel = channel
         self.then = then
+        self.measures = measures
         self.decoder = Decoder()
         self.status: int | None = None
         self.answer: bytes | None = None

@@ -15,7 +15,6 @@ import socket
 import struct
 import subprocess
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from emulator.guest.protocol import (
     CONTROL,
     HELLO,
     REQUEST,
-    Decoder,
     Done,
     End,
     Failed,
@@ -45,6 +43,8 @@ from emulator.guest.protocol import (
     failure,
     unpack,
 )
+from emulator.guest.standstill import Standstill
+from emulator.guest.wire import Wire
 from emulator.state import Clock
 
 SOCKET = "guest.socket"
@@ -54,70 +54,11 @@ LOG_BYTES = 256 << 10
 CONSOLE_BYTES = 4 << 20
 BOOT_SECONDS = 30.0
 GRACE = 1.0
-"""Seconds between SIGHUP and SIGKILL for what a client left behind, and between a look without answer and a nudge."""
-PATIENCE = 30.0
-"""Seconds of nudging after which an agent that does not answer is given up, and its guest with it."""
-ADVANCE = 5e-6
-"""Seconds of virtual time for each second of wall time, below which it stands still."""
-
+"""Seconds between SIGHUP and SIGKILL for what a client left behind."""
 STACK = re.compile(r"\[<[0-9a-f]+>\]|^(<\d>)?( [0-9a-f]{8,16})+$|(Stack|Call Trace):$")
 """Lines of a kernel's panic that say nothing without its symbols."""
 
 log = logging.getLogger("supervisor")
-
-
-class Wire:
-    """A socket that is written without waiting for its reader."""
-
-    def __init__(self, selector: selectors.BaseSelector, connection: socket.socket, hear: Callable[[], None]) -> None:
-        connection.setblocking(False)
-        self.socket = connection
-        self.decoder = Decoder()
-        self.selector = selector
-        self.hear = hear
-        self.waiting: deque[memoryview] = deque()
-        self.writing = False
-        selector.register(connection, selectors.EVENT_READ, self.ready)
-
-    def ready(self, events: int) -> None:
-        if events & selectors.EVENT_WRITE:
-            self.flush()
-        if events & selectors.EVENT_READ:
-            self.hear()
-
-    def send(self, data: bytes) -> None:
-        self.waiting.append(memoryview(data))
-        self.flush()
-
-    def flush(self) -> None:
-        try:
-            while self.waiting:
-                count = self.socket.send(self.waiting[0])
-                if count == len(self.waiting[0]):
-                    self.waiting.popleft()
-                else:
-                    self.waiting[0] = self.waiting[0][count:]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.waiting.clear()  # it is gone: reading says so, too
-        if self.writing != bool(self.waiting):
-            self.writing = bool(self.waiting)
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self.writing else 0)
-            self.selector.modify(self.socket, events, self.ready)
-
-    def read(self) -> bytes | None:
-        """What has come; empty at the end, None where nothing has."""
-        try:
-            return self.socket.recv(1 << 20)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
-
-    def close(self) -> None:
-        self.selector.unregister(self.socket)
-        self.socket.close()
 
 
 class Channel:
@@ -158,15 +99,7 @@ class Supervisor:
         self.ready = False
         self.ending = False
         self.stopped = False
-        self.seen = 0
-        """Virtual time that has passed since the guest was last resumed, without what looking takes, in ns."""
-        self.looked = 0
-        """Virtual time at the end of the last look, in ns."""
-        self.moved = (time.monotonic(), 0)
-        """Wall time (s), and `seen` (ns), when virtual time was last found to have moved."""
-        self.look_at: float | None = None
-        self.looking_since: float | None = None
-        self.nudge_at = 0.0
+        self.standstill = Standstill(time.monotonic())
 
     def serve(self) -> None:
         """Until the guest has ended."""
@@ -316,8 +249,7 @@ class Supervisor:
             boot.stop(self.guest.pid)
         elif self.stopped and not idle:
             boot.resume(self.guest.pid)
-            self.seen = self.looked = 0
-            self.moved = (time.monotonic(), 0)
+            self.standstill = Standstill(time.monotonic())
         self.stopped = idle
 
     def own_answer(self, answer: Done | Failed) -> None:
@@ -327,19 +259,14 @@ class Supervisor:
         if answer.value == b"null":
             return
         sight = msgspec.json.decode(answer.value, type=Sight)
-        self.looking_since = None
         now = time.monotonic()
-        wall, virtual = self.moved
-        self.seen += sight.now_ns - self.looked if self.looked else 0
-        self.looked = sight.looked_ns
-        if self.seen - virtual > ADVANCE * 1e9 * (now - wall):
-            self.moved = (now, self.seen)
+        self.standstill.saw(now, sight)
         self.end_stalled(now, sight)
 
     def end_stalled(self, now: float, sight: Sight | None) -> None:
         """End each request for which virtual time has stood still too long. No sight: the agent does not get to run."""
         for number, channel in self.channels.items():
-            still = now - max(self.moved[0], channel.opened)
+            still = now - max(self.standstill.moved, channel.opened)
             if not channel.limit or still < channel.limit or channel.wire is None:
                 continue
             running = "; ".join(f"process {one.pid}: {one.command}" for one in sight.running) if sight else ""
@@ -355,21 +282,15 @@ class Supervisor:
             if sight is None:
                 self.alive = False
 
-    def limits(self) -> list[float]:
-        return [channel.limit for channel in self.channels.values() if channel.limit and channel.wire]
-
     def timeout(self) -> float | None:
         """Seconds until `tick` has something to do."""
         now = time.monotonic()
         times = [channel.kill_at for channel in self.channels.values() if channel.kill_at]
-        if self.clock == "virtual" and (limits := self.limits()):
-            if self.looking_since is not None:
-                times.append(self.nudge_at)
-            else:
-                self.look_at = self.look_at or now + min(limits) / 2
-                times.append(self.look_at)
+        limits = [channel.limit for channel in self.channels.values() if channel.limit and channel.wire]
+        if self.clock == "virtual" and limits:
+            times.append(self.standstill.next(now, min(limits)))
         else:
-            self.look_at = self.looking_since = None
+            self.standstill.rest()
         return max(0.0, min(times) - now) if times else None
 
     def tick(self) -> None:
@@ -378,16 +299,13 @@ class Supervisor:
             if channel.kill_at and now >= channel.kill_at:
                 channel.kill_at = now + GRACE
                 self.line.send(encode(CONTROL, number, End(kill=True)))
-        if self.looking_since is not None and now >= self.nudge_at:
-            self.nudge_at = now + GRACE
-            boot.nudge(self.guest.pid)
-            if now - self.looking_since > PATIENCE:
+        match self.standstill.due(now):
+            case "look":
+                self.line.send(encode(REQUEST, 0, Opening(Look(), 0)))
+            case "nudge":
+                boot.nudge(self.guest.pid)
+            case "give up":
                 self.end_stalled(now, None)
-        elif self.look_at is not None and now >= self.look_at:
-            self.look_at = None
-            self.looking_since = now
-            self.nudge_at = now + GRACE
-            self.line.send(encode(REQUEST, 0, Opening(Look(), 0)))
 
 
 def bound_to(directory: Path, use: Callable[[str], object]) -> None:

@@ -38,7 +38,7 @@ class Cluster(Protocol):
         """Run a command and return its exit status, 128 + n if signal n ended it."""
 
     def run(self, program: Program, progress: Progress, limit_s: float) -> Recording:
-        """Run a workload. Raises WorkloadError, StalledError, GuestError."""
+        """Run a workload; jitter and loss begin from their seeds. Raises WorkloadError, StalledError, GuestError."""
 
     def inspect(self) -> tuple[CableState, ...]:
         """The cables, read back from the kernel that holds them."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from emulator import state
-from emulator.errors import ClusterError, StateError
+from emulator.errors import ClusterError, StateError, UsageError
 from emulator.fabric.journal import Journal, ProcessEntry, read, start_time
 from emulator.fabric.namespace import namespace_path
 from emulator.fabric.teardown import Report, teardown
@@ -34,6 +34,8 @@ def up(
 
     Raises ClusterError where one of that name stands, and whatever stops the building.
     """
+    if choice.clock == "real" and any(node.cpu_speed for node in plan.nodes):
+        raise UsageError("a cpu_speed charges computing to the virtual clock; leave it out, or give --clock virtual")
     name = plan.cluster
     directory = state.cluster_directory(name)
     with state.locked(name):

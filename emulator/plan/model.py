@@ -4,7 +4,6 @@ Units are in the names: `_ns` nanoseconds, `_bps` bits per second, `_bytes` byte
 encodes to JSON and back with msgspec, which imports fast enough to be used inside the guest.
 """
 
-import ipaddress
 from typing import Literal
 
 import msgspec
@@ -123,18 +122,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Each plane's nodes, in order."""
     hosts: dict[str, str] = {}
     """Host name to own address, for every node."""
-    network: str = "10.0.0.0/8"
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
+
+    def hosts_text(self) -> str:
+        """What stands in /etc/hosts inside the nodes."""
+        lines = ["127.0.0.1\tlocalhost", *(f"{address}\t{name}" for name, address in self.hosts.items())]
+        return "\n".join(lines) + "\n"
 
     @property
     def computing(self) -> tuple[Node, ...]:
         """The nodes that are no switches."""
         return tuple(node for node in self.nodes if node.kind == "node")
-
-    def address_network(self) -> ipaddress.IPv4Network:
-        return ipaddress.IPv4Network(self.network)
 
     @property
     def ideal(self) -> "Plan":

@@ -7,9 +7,9 @@ from emulator.workload.result import Result
 
 
 def draw_comparison(results: list[Result], file: Path) -> None:
-    """Bars of token time, p50 with a whisker to p99, shortest names first named by topology and workload.
+    """Bars of token time, p50 with a whisker to p99, each named by topology and workload.
 
-    Raises UsageError where the file cannot be written, or its ending is no picture's.
+    Raises UsageError where the file cannot be written.
     """
     # Without a display: the figure is drawn straight into the file.
     from matplotlib.figure import Figure
@@ -37,7 +37,5 @@ def draw_comparison(results: list[Result], file: Path) -> None:
         axes.spines[side].set_visible(False)
     try:
         figure.savefig(file, dpi=150)
-    except ValueError as error:
-        raise UsageError(f"{file}: {error}; name it .png, .svg or .pdf") from None
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from None

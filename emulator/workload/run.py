@@ -19,8 +19,7 @@ from typing import NoReturn
 import msgspec
 
 from emulator.errors import WorkloadError
-from emulator.fabric.reshape import reshape
-from emulator.linux import CLONE_NEWNET, set_parent_death_signal, set_timer_slack, setns
+from emulator.linux import CLONE_NEWNET, set_cpu_speed, set_parent_death_signal, set_timer_slack, setns
 from emulator.plan.model import Plan
 from emulator.workload.node import Node
 from emulator.workload.program import Program
@@ -62,11 +61,9 @@ class Child:
 def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallback | None = None) -> Recording:
     """Runs `program` on the standing cluster of `plan` and saves the stamps to `recording`.
 
-    Jitter and loss begin from their seeds, so that equal runs are equal on the virtual clock. Raises WorkloadError that
-    names the node and the reason where a process ends early, a message is wrong, or nothing moves for
-    `program.stall_ns`. No process is left, however this ends.
+    Raises WorkloadError that names the node and the reason where a process ends early, a message is wrong, or nothing
+    moves for `program.stall_ns`. No process is left, however this ends.
     """
-    reshape(plan)
     namespaces = namespace_descriptors(plan, program.team.nodes)
     shared = mmap.mmap(-1, 16 * len(namespaces))
     signs = memoryview(shared).cast("Q")
@@ -77,7 +74,8 @@ def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallbac
         gc.collect()
         gc.freeze()
         for index in range(len(namespaces)):
-            children.append(_fork(program, index, namespaces[index], sockets[index], signs, start_read))
+            speed = plan.node(program.team.nodes[index]).cpu_speed
+            children.append(_fork(program, index, namespaces[index], sockets[index], signs, start_read, speed))
         for owned in sockets:
             for sock in owned.values():
                 sock.close()
@@ -100,13 +98,19 @@ def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallbac
 
 
 def _fork(
-    program: Program, index: int, namespace: int, sockets: dict[int, socket.socket], signs: memoryview, start: int
+    program: Program,
+    index: int,
+    namespace: int,
+    sockets: dict[int, socket.socket],
+    signs: memoryview,
+    start: int,
+    cpu_speed: float,
 ) -> Child:
     parent = os.getpid()
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        _be_node(program, index, namespace, sockets, signs, start, write, parent)
+        _be_node(program, index, namespace, sockets, signs, start, write, parent, cpu_speed)
     os.close(write)
     return Child(program.team.nodes[index], pid, read)
 
@@ -120,6 +124,7 @@ def _be_node(
     start: int,
     report: int,
     parent: int,
+    cpu_speed: float,
 ) -> NoReturn:
     """The life of a node's process. Nothing of the coordinator's may run in it, so it ends here."""
     try:
@@ -135,6 +140,8 @@ def _be_node(
         waited = _open_wait_counter()
         node = Node(program, index, sockets, signs)
         node.warm_up()
+        if cpu_speed:
+            set_cpu_speed(cpu_speed)
         os.write(report, READY)
         node.run(int.from_bytes(os.read(start, 8), "little"))
         os.write(report, ENDED)

@@ -108,7 +108,8 @@ def test_fewest_cables_first_then_least_delay() -> None:
 def test_each_direction_has_its_own_values() -> None:
     plan = plan_of(
         "name: t\ndescription: asymmetric\nnodes: [{count: 2, prefix: n}]\nplanes:\n  a:\n    shape: links\n"
-        "    profile: thunderbolt5-tcp\n    links:\n      - {a: n0, b: n1, a_to_b: {delay: 1us}, b_to_a: {rate: 1Gbit/s}}\n"
+        "    profile: thunderbolt5-tcp\n"
+        "    links: [{a: n0, b: n1, a_to_b: {delay: 1us}, b_to_a: {rate: 1Gbit/s}}]\n"
     )
     (cable,) = plan.cables
     assert (cable.a.egress.delay_ns, cable.b.egress.delay_ns) == (1_000, 300_000)
