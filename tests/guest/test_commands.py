@@ -91,10 +91,11 @@ def test_a_small_exchange_takes_delay_and_serialisation(emu: Emu, tmp_path: Path
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_full_cable_carries_its_rate_and_drops_nothing(emu: Emu, tmp_path: Path, profile: str) -> None:
     run = result(emu("bench", one_cable(tmp_path, profile), "--ideal", "--json", "--workload", "bulk"))
-    cable = run["cables"][0]["a_to_b"]
-    assert run["payload_bytes"] * 8e9 / run["token_time_ns"]["p50"] >= 0.985 * cable["requested"]["rate_bps"]
-    # Nor is it faster than asked: headers are on the wire, too.
-    assert run["payload_bytes"] * 8e9 / run["token_time_ns"]["p50"] <= cable["requested"]["rate_bps"]
+    cable, mtu = run["cables"][0]["a_to_b"], run["cables"][0]["mtu"]
+    carried = run["payload_bytes"] * 8e9 / run["token_time_ns"]["p50"] / cable["requested"]["rate_bps"]
+    # What headers leave of the rate: 99.3 % with packets of 9000 bytes, 95.6 % with 1500. Nor is it more than asked.
+    room = (mtu - HEADERS + 14) / (mtu + 14)
+    assert room * 0.9925 <= carried <= room
     assert cable["traffic"]["drops"] == cable["traffic"]["receive_drops"] == 0
 
 
