@@ -265,6 +265,7 @@ def become(request: Exec, node: Node, hosts: Path, streams: tuple[int, int, int]
 
 def execute(argv: list[bytes], environment: dict[bytes, bytes]) -> NoReturn:
     """Run the command as a shell would, with a shell's message and status where it cannot be."""
+    directories = environment.get(b"PATH", os.defpath.encode()).split(b":")
     try:
         try:
             os.execvpe(argv[0], argv, environment)
@@ -272,9 +273,11 @@ def execute(argv: list[bytes], environment: dict[bytes, bytes]) -> NoReturn:
             if error.errno != 8:  # ENOEXEC: a script without a first line, which execvp(3) gives to the shell
                 raise
             os.execve("/bin/sh", [b"sh", *argv], environment)
-    except (FileNotFoundError, NotADirectoryError):
-        reason, status = "command not found" if b"/" not in argv[0] else "no such file", 127
     except (OSError, ValueError) as error:
         reason, status = getattr(error, "strerror", None) or str(error), 126
+        if b"/" not in argv[0] and not any(os.access(place + b"/" + argv[0], os.F_OK) for place in directories):
+            reason, status = "command not found", 127  # also where a directory of PATH may not be searched (EACCES)
+        elif isinstance(error, FileNotFoundError | NotADirectoryError):
+            status = 127
     os.write(2, b"emu: " + argv[0] + b": " + reason.encode() + b"\n")
     os._exit(status)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,17 @@ def command(client: Client, *argv: str, node: str = "n2", limit: float = 30.0) -
 def run(client: Client, *argv: str, stdin: bytes = b"", **options: object) -> "subprocess.CompletedProcess[bytes]":
     """Run a command in a node and keep what it writes."""
     return subprocess.run(command(client, *argv), input=stdin, capture_output=True, timeout=60, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@contextmanager
+def started(client: Client, *argv: str, limit: float = 30.0, **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
+    """A command that runs in a node meanwhile. Where the test fails, nobody waits for it."""
+    with subprocess.Popen(command(client, *argv, limit=limit), **options) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 def until(what: Callable[[], bool], seconds: float = 10.0) -> None:

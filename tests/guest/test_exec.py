@@ -18,7 +18,7 @@ import pytest
 
 from emulator.errors import ClusterError
 from emulator.guest.client import Client
-from tests.guest.standing import cluster, command, run, until
+from tests.guest.standing import cluster, command, run, started, until
 
 __all__ = ["cluster"]
 
@@ -118,7 +118,7 @@ def test_closed_standard_streams(cluster: Client) -> None:
 
 
 def test_reader_that_goes_away(cluster: Client) -> None:
-    with subprocess.Popen(command(cluster, "yes"), stdout=subprocess.PIPE) as process:
+    with started(cluster, "yes", stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.read(4) == b"y\ny\n"
         process.stdout.close()
@@ -126,7 +126,7 @@ def test_reader_that_goes_away(cluster: Client) -> None:
 
 
 def test_slow_reader_holds_up_nobody(cluster: Client) -> None:
-    with subprocess.Popen(command(cluster, "sh", "-c", "yes | head -c 30000000"), stdout=subprocess.PIPE) as slow:
+    with started(cluster, "sh", "-c", "yes | head -c 30000000", stdout=subprocess.PIPE) as slow:
         time.sleep(1.0)
         supervisor = cluster.supervisor
         before = resident(supervisor)
@@ -148,7 +148,7 @@ def test_background_process_does_not_hold_exec(cluster: Client) -> None:
     done = run(cluster, "sh", "-c", "(sleep 1; while sleep 0.001; do echo noise; done) & echo $!")
     assert time.monotonic() - begin < 5
     pid = done.stdout.decode().strip()
-    assert run(cluster, "kill", "-0", pid).returncode == 0
+    assert run(cluster, "sh", "-c", f"kill -0 {pid}").returncode == 0
     assert run(cluster, "sh", "-c", f"sleep 2; kill -9 {pid}").returncode == 0
 
 
@@ -156,7 +156,7 @@ def test_background_process_does_not_hold_exec(cluster: Client) -> None:
 def test_signals_reach_the_command(cluster: Client, number: signal.Signals) -> None:
     name = number.name.removeprefix("SIG")
     script = f"trap 'echo got {name}; exit 9' {name}; echo ready; while :; do sleep 0.01; done"
-    with subprocess.Popen(command(cluster, "sh", "-c", script), stdout=subprocess.PIPE, bufsize=0) as process:
+    with started(cluster, "sh", "-c", script, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout is not None
         assert process.stdout.read(6) == b"ready\n"
         process.send_signal(number)
@@ -166,11 +166,11 @@ def test_signals_reach_the_command(cluster: Client, number: signal.Signals) -> N
 
 def test_killed_client_takes_its_command_along(cluster: Client) -> None:
     script = "trap '' HUP; echo $$; while :; do sleep 0.01; done"
-    with subprocess.Popen(command(cluster, "sh", "-c", script), stdout=subprocess.PIPE, bufsize=0) as process:
+    with started(cluster, "sh", "-c", script, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout is not None
         pid = process.stdout.readline().decode().strip()
         process.kill()
-    until(lambda: run(cluster, "kill", "-0", pid).returncode != 0)
+    until(lambda: run(cluster, "sh", "-c", f"kill -0 {pid}").returncode != 0)
 
 
 @contextlib.contextmanager

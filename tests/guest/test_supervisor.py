@@ -21,7 +21,7 @@ from emulator.guest.launch import launch
 from emulator.guest.protocol import HEADER, MAGIC, REQUEST, encode
 from emulator.guest.supervisor import SOCKET, bound_to
 from tests.guest.conftest import cpu_seconds
-from tests.guest.standing import cluster, command, guest, pair, run, until
+from tests.guest.standing import cluster, command, guest, pair, run, started, until
 
 __all__ = ["cluster"]
 
@@ -111,14 +111,14 @@ def test_spinning_program_is_named(cluster: Client, program: str) -> None:
 
 
 def test_waiting_for_input_is_no_stall(cluster: Client) -> None:
-    with subprocess.Popen(command(cluster, "cat", limit=2), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with started(cluster, "cat", limit=2, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         time.sleep(5)
         assert process.communicate(b"late", timeout=10)[0] == b"late"
         assert process.returncode == 0
 
 
 def test_guest_that_dies(own: Client) -> None:
-    with subprocess.Popen(command(own, "sh", "-c", "echo ready; sleep 1000000000"), stdout=-1, stderr=-1) as process:
+    with started(own, "sh", "-c", "echo ready; sleep 1000000000", stdout=-1, stderr=-1) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == b"ready\n"
