@@ -87,7 +87,11 @@ def names() -> list[str]:
     """The names of all clusters of this user, standing or half-made, in order."""
     directory = state_directory()
     with translated(directory):
-        return sorted(entry.name for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink())
+        return sorted(
+            entry.name
+            for entry in directory.iterdir()
+            if CLUSTER_NAME.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink()
+        )
 
 
 def read(name: str) -> Record:

@@ -1,5 +1,6 @@
 """The `emu` command: its groups, and the one place where an error becomes a message and an exit code."""
 
+import errno
 import importlib
 import os
 import sys
@@ -19,9 +20,15 @@ COMMANDS = {
     "shell": "emulator.cli.cluster:shell",
     "bench": "emulator.cli.bench:bench",
     "compare": "emulator.cli.bench:compare",
+    "scale": "emulator.cli.scale:scale",
+    "serve": "emulator.cli.serve:serve",
+    "ablate": "emulator.cli.ablate:ablate",
+    "predict": "emulator.cli.predict:predict",
     "topology": "emulator.cli.files:topology",
     "profile": "emulator.cli.files:profile",
     "workload": "emulator.cli.files:workload",
+    "protocol": "emulator.cli.protocol:protocol",
+    "model": "emulator.cli.model:model",
     "schema": "emulator.cli.files:schema",
     "kernel": "emulator.cli.kernel:kernel",
     "doctor": "emulator.cli.doctor:doctor",
@@ -40,6 +47,17 @@ EXIT_CODES = "\n".join(
         (130, "Interrupted by Ctrl-C."),
     ]
 )
+
+
+OUTSIDE = {
+    errno.ENOSPC: "the output cannot be written; free some space where it goes",
+    errno.EIO: "the output cannot be written; its terminal has gone",
+    errno.EMFILE: "this user may not open so many files; raise: ulimit -n",
+    errno.ENFILE: "this host has no more open files; end something else",
+    errno.EAGAIN: "this user may not start so many processes; raise: ulimit -u",
+    errno.ENOMEM: "there is not enough memory; end something else, or raise: ulimit -v",
+}
+"""Errors of the system that are no fault of emu wherever they come up, and what to do."""
 
 
 class Commands(click.Group):
@@ -75,6 +93,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line: click's own errors exit with 2, ours with their class's code, never a traceback."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     try:
         status = cli.main(standalone_mode=False)
         sys.stdout.flush()
@@ -93,6 +114,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in OUTSIDE:
+            _fail(f"{error.strerror}: {OUTSIDE[error.errno]}", 1)
         if os.environ.get("EMU_DEBUG"):
             traceback.print_exc()
         where = traceback.extract_tb(error.__traceback__)[-1]

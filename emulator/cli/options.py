@@ -1,5 +1,6 @@
 """Options that several commands share, each written once."""
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,21 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for p
 pace = click.option(
     "--pace", is_flag=True, help="Let the guest's clock keep real time's pace, for servers that stand and wait."
 )
+
+
+class Number(click.FloatRange):
+    """A number within bounds; infinity and not-a-number are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number to count with.", param, ctx)
+        return number
+
+
 cpu_speed = click.option(
     "--cpu-speed",
-    type=click.FloatRange(0.001, 1000),
+    type=Number(0.001, 1000),
     metavar="X",
     help="Charge the computing of real programs at X times this host's speed (virtual clock only).",
 )
@@ -37,11 +50,12 @@ def written_file(*names: str, help: str, endings: tuple[str, ...] = ()) -> Calla
 ideal = click.option("--ideal", is_flag=True, help="Leave out jitter, loss, duplication and reordering.")
 limit = click.option(
     "--limit",
-    type=click.FloatRange(0),
+    type=Number(0, 1_000_000),
+    callback=lambda _context, _option, seconds: max(seconds, 1.0) if seconds else 0.0,
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give up when virtual time has stood still for so long; 0: never.",
+    help="Give up when virtual time has stood still for so long, 1 at the least; 0: never.",
 )
 
 

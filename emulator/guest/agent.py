@@ -1,6 +1,6 @@
 """The agent: the first process inside the guest. It answers requests that come over the serial line, one select loop.
 
-It runs before all else (SCHED_FIFO), so that it hears the host even while every node computes. Started with -I -S and
+It goes before all others, so that it hears the host even while every node computes. Started with -I -S and
 the paths to import from, because looking for site packages takes long here. Called with the JSON of a `Start`.
 """
 
@@ -66,6 +66,8 @@ class Start(msgspec.Struct):
     """Directory of the host that plans, programs and recordings go through."""
     keep: list[str]
     """Directories of the host that must stay visible."""
+    now: float
+    """Seconds since 1970: what the guest's clock of the day begins with."""
     virtual: bool
     """The guest is on the virtual clock."""
     pace: bool
@@ -320,7 +322,10 @@ def main(argument: str) -> None:
     os.environ.update(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME="/root", LANG="C.UTF-8")
     mounts.mount_guest(start.scratch, start.keep)
     share_memory_with_tcp()
-    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(50))
+    time.clock_settime(time.CLOCK_REALTIME, start.now)
+    # Not SCHED_FIFO: the scheduler puts ordinary processes before that once they have not used 50 ms of processor in a
+    # second (kernel/sched/deadline.c, fair_server). On the virtual clock nobody uses any.
+    os.setpriority(os.PRIO_PROCESS, 0, -20)
     line = os.open("/dev/ttyS0", os.O_RDWR | os.O_NOCTTY)
     tty.setraw(line)
     Agent(line, start).serve()

@@ -103,7 +103,19 @@ def find_kernel() -> Path | None:
     if "EMU_CACHE_DIR" not in os.environ:
         places.append(Path("/var/cache/emu"))
     found = (place / f"kernel-{kernel_hash()}" / "linux" for place in places)
-    return next((path for path in found if os.access(path, os.X_OK)), None)
+    return next((path for path in found if _whole(path)), None)
+
+
+def _whole(kernel: Path) -> bool:
+    """Whether this is the file that was built: a damaged one is built again."""
+    try:
+        return os.access(kernel, os.X_OK) and kernel.stat().st_size == _known(kernel).size
+    except (OSError, msgspec.MsgspecError):
+        return False
+
+
+def _known(kernel: Path) -> KernelInfo:
+    return msgspec.json.decode((kernel.parent / "info.json").read_bytes(), type=KernelInfo)
 
 
 def info() -> KernelInfo | None:
@@ -111,23 +123,25 @@ def info() -> KernelInfo | None:
     kernel = find_kernel()
     if kernel is None:
         return None
-    known = msgspec.json.decode((kernel.parent / "info.json").read_bytes(), type=KernelInfo)
+    known = _known(kernel)
     return msgspec.structs.replace(known, path=str(kernel))
 
 
 def build(source: Path | None, progress: Progress) -> Path:
     """Build the guest kernel into the cache and return its path; waits for another build at work, and takes its result.
 
-    `source` is a directory or a tarball; None: the one of Debian's package. Raises PlaceError where this host cannot
-    build it, GuestError where the source does not give the kernel that is needed, StateError where the cache is full.
+    `source` is a directory or a tarball, which is built even where a kernel is there; None: that of Debian's package.
+    Raises PlaceError where this host cannot build it, GuestError where the source does not give the kernel that is
+    needed, StateError where the cache is full.
     """
     _check_host()
+    wanted = source is not None
     source = _find_source(source)
     cache = cache_dir()
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with locked(cache / "lock", progress):
-            if kernel := find_kernel():
+            if not wanted and (kernel := find_kernel()):
                 return kernel
             if shutil.disk_usage(cache).free < SPACE_BYTES:
                 raise StateError(

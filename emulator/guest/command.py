@@ -235,6 +235,7 @@ def become(request: Exec, node: Node, hosts: Path, streams: tuple[int, int, int]
     """In the new process: be the command, in the node. What goes wrong before that is no status of the command."""
     try:
         os.setsid()
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
         signal.set_wakeup_fd(-1)
         if request.terminal is not None:
             fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)

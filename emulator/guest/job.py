@@ -100,6 +100,7 @@ class Job:
 def become(channel: int, work: Work, end: int) -> None:
     """In the new process: do the work and send what comes of it."""
     os.setsid()
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
     signal.set_wakeup_fd(-1)
     os.closerange(3, end)
     os.closerange(end + 1, 1024)

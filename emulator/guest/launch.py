@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -134,7 +135,7 @@ def write_init(directory: Path, scratch: Path, *, virtual: bool, pace: bool) -> 
     python = Path(sys.executable).resolve()
     paths = import_paths()
     keep = [sys.prefix, sys.base_prefix, str(python.parent), os.path.dirname(os.__file__), *paths]  # noqa: PTH120
-    start = Start(str(scratch), sorted({str(Path(path).resolve()) for path in keep}), virtual, pace)
+    start = Start(str(scratch), sorted({str(Path(path).resolve()) for path in keep}), time.time(), virtual, pace)
     code = f"import sys; sys.path[:0] = {paths!r}; {_FASTER}; from emulator.guest.agent import main; main(sys.argv[1])"
     words = [str(python), "-I", "-S", "-c", code, msgspec.json.encode(start).decode()]
     init = directory / INIT

@@ -271,9 +271,11 @@ class Supervisor:
                 continue
             running = "; ".join(f"process {one.pid}: {one.command}" for one in sight.running) if sight else ""
             who = f"what spins: {running}" if running else "what spins could not be found out"
+            ended = "" if sight else "; the guest was ended, its cluster is to be taken down and up"
             error = StalledError(
                 f"virtual time stood still for {still:.0f} s of wall time, {who}. A program that computes or polls "
                 "without end stops the virtual clock: let it wait, give --cpu-speed, --clock real or a longer --limit"
+                f"{ended}"
             )
             log.warning("request %d: %s", number, error)
             channel.wire.send(encode(ANSWER, number, failure(error)))

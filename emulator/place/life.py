@@ -4,8 +4,11 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
+import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 from emulator import state
@@ -13,6 +16,7 @@ from emulator.errors import ClusterError, StateError, UsageError
 from emulator.fabric.journal import Journal, ProcessEntry, read, start_time
 from emulator.fabric.namespace import namespace_path
 from emulator.fabric.teardown import Report, teardown
+from emulator.guest.supervisor import bound_to
 from emulator.place.choose import Choice
 from emulator.place.cluster import Cluster, Progress
 from emulator.plan.model import Plan
@@ -109,12 +113,13 @@ def temporary(
     plan: Plan, choice: Choice, *, file: str, memory: str, seed: int, ideal: bool, progress: Progress
 ) -> Iterator[Cluster]:
     """A cluster for one run, taken down whatever happens."""
-    cluster = up(plan, choice, file=file, memory=memory, seed=seed, ideal=ideal, progress=progress)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
-        down(plan.cluster)
+    with _ending_raises():
+        cluster = up(plan, choice, file=file, memory=memory, seed=seed, ideal=ideal, progress=progress)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+            down(plan.cluster)
 
 
 def _make(record: Record, journal: Journal, memory: str, progress: Progress) -> Cluster:
@@ -132,11 +137,25 @@ def _make(record: Record, journal: Journal, memory: str, progress: Progress) -> 
 def _remove(name: str) -> Report:
     """Take down what the journal says, then the cluster's directory."""
     directory = state.cluster_directory(name)
+    end_supervisor(directory)
     report = teardown(directory / "journal")
     if not report.left:
         with state.translated(directory):
             shutil.rmtree(directory)
     return report
+
+
+def end_supervisor(directory: Path) -> None:
+    """End the guest's supervisor, which listens on a socket there: it is found so even where the journal was lost."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            bound_to(directory, connection.connect)
+        except OSError:
+            return
+        pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user == os.geteuid():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -69,6 +69,8 @@ def check_direction(delay: Span, jitter: int, reorder: float) -> None:
         longest = DURATION.format(delay.middle_ns)
         message = f"the jitter of {DURATION.format(jitter)} is more than the delay of {longest} and would be cut at 0"
         raise Mistakes((("jitter",), f"{message}; write a jitter of at most {longest}"))
+    if reorder >= 1:
+        raise Mistakes((("reorder",), "leaves no packet that waits, and so no delay; write less than 100%"))
     if reorder and not delay.middle_ns:
         raise Mistakes((("reorder",), "needs packets that wait; write a delay, or leave reorder out"))
 
