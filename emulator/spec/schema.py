@@ -8,7 +8,7 @@ from pydantic_core import core_schema
 
 from emulator.spec.load import Document
 
-Kind = Literal["topology", "profile", "workload", "result"]
+Kind = Literal["topology", "profile", "workload", "model", "protocol", "result"]
 
 
 def schema(kind: Kind) -> dict[str, Any]:
@@ -30,6 +30,14 @@ def _model(kind: Kind) -> type[Document]:
         from emulator.spec.profile import Profile
 
         return Profile
+    if kind == "model":
+        from emulator.spec.model import Model
+
+        return Model
+    if kind == "protocol":
+        from emulator.spec.protocol import Protocol
+
+        return Protocol
     from emulator.spec.workload import Workload
 
     return Workload
@@ -40,7 +48,10 @@ class _WrittenDefaults(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         found = super().default_schema(schema)
-        format_value = schema["schema"].get("serialization", {}).get("function")
+        inner: dict[str, Any] = dict(schema["schema"])
+        # Of several ways to write it, the first one is the default's.
+        inner = next(iter(inner["choices"].values())) if inner["type"] == "tagged-union" else inner
+        format_value = inner.get("serialization", {}).get("function")
         if found.get("default") is None:
             # Null is not what a person may write.
             found.pop("default", None)

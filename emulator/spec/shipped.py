@@ -6,9 +6,15 @@ from typing import Literal
 from emulator.errors import SpecError
 from emulator.spec.load import suggest
 
-Kind = Literal["topology", "profile", "workload"]
+Kind = Literal["topology", "profile", "workload", "model", "protocol"]
 
-DIRECTORIES: dict[Kind, str] = {"topology": "topologies", "profile": "netem_profiles", "workload": "workloads"}
+DIRECTORIES: dict[Kind, str] = {
+    "topology": "topologies",
+    "profile": "netem_profiles",
+    "workload": "workloads",
+    "model": "workloads/models",
+    "protocol": "protocols",
+}
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field, StrictInt, StrictStr, model_validator
+from pydantic import Discriminator, Field, StrictInt, StrictStr, Tag, model_validator
 
 from emulator.spec.load import Document, Mistakes
 from emulator.spec.names import expand
@@ -10,6 +10,12 @@ from emulator.spec.profile import Text
 from emulator.spec.units import Bytes, Duration, Precision
 
 MAX_PAYLOAD_BYTES = 1 << 40
+
+ComputeTime = Annotated[
+    Annotated[Duration, Tag("each")] | Annotated[dict[str, Duration], Tag("by-node")],
+    Discriminator(lambda value: "by-node" if isinstance(value, dict) else "each"),
+]
+"""One duration for each node, or one for each name or range of nodes."""
 
 
 class Workload(Document):
@@ -27,8 +33,10 @@ class Workload(Document):
     hidden_size: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     """In place of `payload`: values of a hidden state, each of `precision`."""
     precision: Precision | None = None
-    compute_per_node: Duration = 0
-    """What each node that a token reaches computes for it; slept."""
+    compute_per_node: ComputeTime = 0
+    """What each node that a token reaches computes for it; slept. Nodes that differ: `{n0: 5ms, n1..n3: 4ms}`."""
+    protocol: Text | None = None
+    """What messages cost above their cables: a name or file of `protocols`; left out: nothing."""
     nodes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """The nodes that take part, in the pattern's order, by name or range (`n0..n3`); left out: all of the topology."""
     tokens: Annotated[int, Field(ge=1, le=10_000_000)] = 200
@@ -49,6 +57,12 @@ class Workload(Document):
         """`nodes` with ranges written out; empty: all."""
         return tuple(name for entry in self.nodes or () for name in expand(entry))
 
+    @property
+    def compute_times(self) -> dict[str, int]:
+        """A mapping `compute_per_node` with ranges written out."""
+        times = self.compute_per_node if isinstance(self.compute_per_node, dict) else {}
+        return {name: time for entry, time in times.items() for name in expand(entry)}
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         sized = self.hidden_size is not None or self.precision is not None
@@ -63,4 +77,8 @@ class Workload(Document):
         members = self.members
         if twice := next((name for name in members if members.count(name) > 1), None):
             raise Mistakes((("nodes",), f"names `{twice}` twice; name each node once"))
+        times = self.compute_per_node if isinstance(self.compute_per_node, dict) else {}
+        timed = [name for entry in times for name in expand(entry)]
+        if twice := next((name for name in timed if timed.count(name) > 1), None):
+            raise Mistakes((("compute_per_node",), f"names `{twice}` twice; name each node once"))
         return self

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from emulator.errors import WorkloadError
 from emulator.linux import sleep_until
 from emulator.workload.connection import PACKET_OVERHEAD_BYTES
+from emulator.workload.content import PIECE_BYTES, pieces
 from emulator.workload.patterns import load_pattern
 from emulator.workload.payload import Payload
 from emulator.workload.recording import LinkRecord, NodeRecord
@@ -83,7 +84,8 @@ class Node:
         self.index = index
         self.count = len(program.team.nodes)
         self.payload_bytes = program.team.payload_bytes
-        self._compute_ns = program.compute_ns
+        self.compute_ns = program.compute_ns[index]
+        """What this node computes for each token."""
         self.now = 0
         """When the last message was whole."""
         self._signs = signs
@@ -93,7 +95,10 @@ class Node:
         ]
         self._by_peer = {(link.peer, link.ends.plane): link for link in self._links}
         self._buffer = memoryview(bytearray())
+        self._vectors: dict[int, Vectors] = {}
         self._ends = array("q")
+        self._computed = array("q")
+        self._warm_up_ns = 0
 
     # What patterns use.
 
@@ -114,14 +119,34 @@ class Node:
 
     @cached_property
     def vectors(self) -> Vectors:
-        """What each node brings to an all-reduce."""
-        return Vectors(self.payload_bytes, self.count, self.index)
+        """What each node brings to an all-reduce of the workload's payload."""
+        return self.vectors_of(self.payload_bytes)
+
+    def vectors_of(self, size: int) -> Vectors:
+        """What each node brings to an all-reduce of `size` bytes."""
+        if size not in self._vectors:
+            self._vectors[size] = Vectors(size, self.count, self.index)
+        return self._vectors[size]
 
     def compute(self, now: int, parts: int = 1) -> int:
         """Computes for one of `parts` of a token's compute time, from `now` on; returns the time after it."""
-        if not self._compute_ns:
+        if not self.compute_ns:
             return now
-        sleep_until(now + self._compute_ns // parts)
+        sleep_until(now + self.compute_ns // parts)
+        end = monotonic_ns()
+        self._computed.extend((now, end))
+        return end
+
+    def compute_beside(self, start: int, duration: int) -> int:
+        """Computes for `duration` from `start` on while messages go on; returns when that ends. Nothing is slept: who
+        needs what was computed waits with `wait_until`."""
+        if duration:
+            self._computed.extend((start, start + duration))
+        return start + duration
+
+    def wait_until(self, time: int) -> int:
+        """Sleeps until `time`; returns the time after it, at once where it has passed."""
+        sleep_until(time)
         return monotonic_ns()
 
     def send(self, link: Link, now: int) -> None:
@@ -158,32 +183,69 @@ class Node:
     def receive_data(self, links: list[Link], size: int) -> Iterator[memoryview]:
         """Waits for a message of `size` bytes over each of `links`, and yields each when it is whole, in the order in
         which they come; `self.now` is then when it was. The bytes are good until the next one is asked for."""
-        if len(self._buffer) < size:
-            self._buffer = memoryview(bytearray(size))
-        view = self._buffer[:size]
-        if len(links) == 1:
-            links[0].report_at(1)
-            yield self._read_data(links[0], view)
-            return
-        waiting = {link.sock.fileno(): link for link in links}
-        poll = select.poll()
-        for descriptor, link in waiting.items():
-            link.report_at(size)
-            poll.register(descriptor, select.POLLIN)
-        while waiting:
-            self._signs[2 * self.index + 1] = next(iter(waiting.values())).peer + 1
-            for descriptor, _ in poll.poll():
-                poll.unregister(descriptor)
-                yield self._read_data(waiting.pop(descriptor), view)
+        return (data for _, data in self.receive_each([(link, size) for link in links]))
+
+    def receive_each(self, wanted: list[tuple[Link, int]]) -> Iterator[tuple[Link, memoryview]]:
+        """As `receive_data`, with a size for each link; yields each message with its link."""
+        largest = max(size for _, size in wanted)
+        if len(self._buffer) < largest:
+            self._buffer = memoryview(bytearray(largest))
+        for link, size in self._arrivals(wanted):
+            yield link, self._read_data(link, self._buffer[:size])
+
+    def send_sized(self, messages: list[tuple[Link, int]], now: int, chunk: int = PIECE_BYTES) -> None:
+        """Sends a message of that many bytes over each link, the first `chunk` of each before the second of any. A
+        chunk is what one send call takes."""
+        parts = []
+        for link, size in messages:
+            parts.append((link.sock, pieces(self.index, link.peer, len(link.sent), size, chunk)))
+            self._begin(link, now)
+            now += link.cost_ns
+            link.sizes.append(size)
+        while parts:
+            rest = []
+            for sock, left in parts:
+                if part := next(left, None):
+                    sock.sendmsg(part)
+                    rest.append((sock, left))
+            parts = rest
+
+    def receive_sized(self, messages: list[tuple[Link, int]], chunk: int = PIECE_BYTES) -> int:
+        """Waits for a message of `send_sized` of that many bytes over each link, and compares what it holds. Returns
+        the time at which the last one was whole. `chunk`: as it was sent."""
+        most = PIECE_BYTES // chunk * chunk
+        largest = max(min(size, most) for _, size in messages)
+        if len(self._buffer) < largest:
+            self._buffer = memoryview(bytearray(largest))
+        for link, size in self._arrivals(messages):
+            number = len(link.received)
+            expected = pieces(link.peer, self.index, number, size, chunk)
+            for start in range(0, size, most):
+                view = self._buffer[: min(most, size - start)]
+                self._read(link, view)
+                if start + len(view) == size:
+                    self.now = monotonic_ns()
+                    link.received.append(self.now)
+                for at in range(0, len(view), chunk):
+                    mark, data = next(expected)
+                    end = at + len(mark)
+                    if view[at:end] != mark or view[end : end + len(data)] != data:
+                        peer = self.team.nodes[link.peer]
+                        raise WorkloadError(
+                            f"message {number} from {peer} came with a content that {peer} did not send"
+                        )
+        return self.now
 
     # What `run` uses.
 
     def warm_up(self) -> None:
         """Opens the congestion windows as far as messages need, and runs the warm-up tokens."""
+        began = monotonic_ns()
         for link in self._links:
             self._open_window(link)
         self._tokens(self.program.warmup_tokens, monotonic_ns())
-        self._ends = array("q")
+        self._warm_up_ns = monotonic_ns() - began
+        self._ends, self._computed = array("q"), array("q")
         for link in self._links:
             link.sent, link.sizes, link.received = array("q"), array("q"), array("q")
 
@@ -206,6 +268,8 @@ class Node:
                 )
                 for link in self._links
             ),
+            computed_ns=self._computed.tobytes(),
+            warm_up_ns=self._warm_up_ns,
         )
 
     def _tokens(self, count: int, now: int) -> None:
@@ -223,7 +287,8 @@ class Node:
 
     def _open_window(self, link: Link) -> None:
         # A congestion window doubles with each round trip that it bounds: by then, twice what is needed has gone.
-        need = min(self.payload_bytes, link.ends.in_flight_bytes)
+        # Where all nodes send at once, queues make the way longer: what is sent ahead should not wait for the window.
+        need = max(min(self.payload_bytes, link.ends.in_flight_bytes), self.program.ahead_bytes)
         if need < (INITIAL_WINDOW_PACKETS - 2) * link.segment_bytes:
             return
         zeros, count = memoryview(bytearray(64 << 10)), 4 * need // (64 << 10) + 1
@@ -258,6 +323,23 @@ class Node:
         self.now = now = monotonic_ns()
         link.received.append(now)
         return view
+
+    def _arrivals(self, wanted: list[tuple[Link, int]]) -> Iterator[tuple[Link, int]]:
+        """Each link and size of `wanted` when its message begins to come; up to WHOLE_BYTES: when all of it has."""
+        if len(wanted) == 1:
+            wanted[0][0].report_at(1)
+            yield wanted[0]
+            return
+        waiting = {link.sock.fileno(): (link, size) for link, size in wanted}
+        poll = select.poll()
+        for descriptor, (link, size) in waiting.items():
+            link.report_at(size)
+            poll.register(descriptor, select.POLLIN)
+        while waiting:
+            self._signs[2 * self.index + 1] = next(iter(waiting.values()))[0].peer + 1
+            for descriptor, _ in poll.poll():
+                poll.unregister(descriptor)
+                yield waiting.pop(descriptor)
 
     def _receive_pieces(self, link: Link) -> None:
         """All pieces of a message but the last."""

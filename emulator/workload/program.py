@@ -11,6 +11,7 @@ import msgspec
 
 from emulator.workload.connection import Connection, Wiring
 from emulator.workload.patterns import Team, load_pattern, names
+from emulator.workload.protocol import Protocol
 
 if TYPE_CHECKING:
     from emulator.plan.model import Plan
@@ -30,11 +31,13 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     team: Team
     tokens: int
     warmup_tokens: int
-    compute_ns: int
-    """What each node computes for each token; slept."""
+    compute_ns: tuple[int, ...]
+    """What each node of the team computes for each token; slept."""
     ahead_bytes: int
     """What a node may send over one connection before it receives."""
     connections: tuple[Connection, ...]
+    protocol: Protocol | None = None
+    """What messages cost above their cables; None: nothing."""
 
     @property
     def stall_ns(self) -> int:
@@ -42,7 +45,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         slowest = max(
             way.expected_ns(self.team.payload_bytes) for c in self.connections for way in (c.a_to_b, c.b_to_a)
         )
-        return PATIENCE_NS + 100 * (slowest + self.compute_ns)
+        return PATIENCE_NS + 100 * (slowest + max(self.compute_ns))
 
 
 def encode(program: Program) -> bytes:
@@ -77,10 +80,23 @@ def program(plan: Plan, workload: Workload) -> Program:
         team=team,
         tokens=workload.tokens,
         warmup_tokens=workload.warmup_tokens,
-        compute_ns=workload.compute_per_node,
+        compute_ns=_compute(workload, team),
         ahead_bytes=pattern.ahead_bytes(team),
         connections=connections,
     )
+
+
+def _compute(workload: Workload, team: Team) -> tuple[int, ...]:
+    if isinstance(workload.compute_per_node, int):
+        return (workload.compute_per_node,) * len(team.nodes)
+    times = workload.compute_times
+    if missing := [name for name in team.nodes if name not in times]:
+        mistake = f"`{missing[0]}` takes part and has no compute time; write `{missing[0]}: 0ns` or what it computes"
+        raise workload.error([(("compute_per_node",), mistake)])
+    if unknown := [name for name in times if name not in team.nodes]:
+        mistake = f"`{unknown[0]}` does not take part; leave it out (taking part: {', '.join(team.nodes)})"
+        raise workload.error([(("compute_per_node",), mistake)])
+    return tuple(times[name] for name in team.nodes)
 
 
 def _team(plan: Plan, workload: Workload) -> Team:

@@ -26,6 +26,10 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     ends_ns: bytes
     """int64 for each token: when the node ended it; 0 where it does not end on this node."""
     links: tuple[LinkRecord, ...]
+    computed_ns: bytes = b""
+    """int64, in pairs: when the node began to compute and when it had."""
+    warm_up_ns: int = 0
+    """How long the warm-up before the run took."""
     waited_ns: int = 0
     """How long the process was ready to run and waited for a processor, where the kernel counts that."""
 

@@ -34,6 +34,8 @@ class CableDirection(msgspec.Struct, frozen=True, kw_only=True):
     """As read back from the kernel."""
     traffic: Traffic
     """During the run, warm-up included."""
+    utilisation: float
+    """Share of that time in which the cable carried bits: 8 x bytes over rate and time."""
 
 
 class CableResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     """Those that took part, in the pattern's order."""
     payload_bytes: int
+    protocol: str = ""
+    """What messages cost above their cables: a file of `protocols`; empty: nothing."""
     kernel: str
     """Where it ran: `host` or `guest`."""
     clock: Literal["virtual", "real"]

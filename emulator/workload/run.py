@@ -25,6 +25,7 @@ from emulator.workload.node import Node
 from emulator.workload.program import Program
 from emulator.workload.recording import NodeRecord, Recording
 from emulator.workload.sockets import connect, namespace_descriptors
+from emulator.workload.transport import under_protocol
 
 ALIGNMENT_NS = 100_000_000
 """The common start is at a multiple of this, so that two runs meet the same timer ticks of the kernel."""
@@ -138,7 +139,7 @@ def _be_node(
         set_timer_slack(1)
         setns(namespace, CLONE_NEWNET)
         waited = _open_wait_counter()
-        node = Node(program, index, sockets, signs)
+        node = Node(program, index, under_protocol(program, index, sockets), signs)
         node.warm_up()
         if cpu_speed:
             set_cpu_speed(cpu_speed)

@@ -16,6 +16,8 @@ SO_SNDBUFFORCE = 32
 """asm-generic/socket.h; beyond net.core.wmem_max, which is not one of a namespace's own values."""
 SO_RCVBUFFORCE = 33
 SLACK_BYTES = 256 << 10
+LARGEST_BUFFER_BYTES = (1 << 30) - 1
+"""What the socket option takes; TCP has no larger window either (RFC 7323)."""
 
 Sockets = list[dict[int, socket.socket]]
 """Of each node, by index of the connection."""
@@ -23,7 +25,7 @@ Sockets = list[dict[int, socket.socket]]
 
 def connect(program: Program, namespaces: list[int]) -> Sockets:
     """All connections of `program`; `namespaces` are descriptors, one for each node. Raises WorkloadError."""
-    _allow_files(2 * len(program.connections) + 256)
+    _allow_files(2 * len(program.connections) + 4 * len(program.team.nodes) + 256)
     _check_memory(program)
     size = _buffer_bytes(program)
     listeners: dict[tuple[int, str], socket.socket] = {}
@@ -65,7 +67,8 @@ def namespace_descriptors(plan: Plan, nodes: tuple[str, ...]) -> list[int]:
 
 def _buffer_bytes(program: Program) -> int:
     """Enough for the full rate, and for what nodes send before they receive; little enough for the queue of a cable."""
-    return 2 * max(connection.in_flight_bytes for connection in program.connections) + program.ahead_bytes + SLACK_BYTES
+    in_flight = max(connection.in_flight_bytes for connection in program.connections)
+    return min(2 * in_flight + program.ahead_bytes + SLACK_BYTES, LARGEST_BUFFER_BYTES)
 
 
 def _listen(address: str, size: int) -> socket.socket:

@@ -46,7 +46,7 @@ def summarise(
     """
     import numpy as np
 
-    starts, ends = _tokens(recording, program)
+    starts, ends = token_times(recording, program)
     token_ns = ends - starts
     compute_ns = load_pattern(program.pattern, program.parameters).compute_on_path_ns(program.team, program.compute_ns)
     delays, requested, sizes = _exchanges(program, recording)
@@ -58,6 +58,7 @@ def summarise(
         parameters=program.parameters,
         nodes=program.team.nodes,
         payload_bytes=program.team.payload_bytes,
+        protocol=program.protocol.name if program.protocol else "",
         kernel=kernel,
         clock=clock,
         seed=seed,
@@ -65,31 +66,31 @@ def summarise(
         packet_order=packet_order,
         tokens=program.tokens,
         tokens_per_second=program.tokens * 1e9 / float(ends[-1] - recording.start_ns),
-        token_time_ns=_spread(token_ns),
-        communication_time_ns=_spread(token_ns - compute_ns),
-        exchange_delay_ns=_spread(delays),
-        exchange_requested_ns=_spread(requested),
+        token_time_ns=spread(token_ns),
+        communication_time_ns=spread(token_ns - compute_ns),
+        exchange_delay_ns=spread(delays),
+        exchange_requested_ns=spread(requested),
         compute_time_ns=compute_ns,
         exchanges=len(delays),
         message_bits_per_second=float(np.median(sizes * 8e9 / delays)),
         retransmissions=sum(link.retransmissions for node in recording.nodes for link in node.links),
-        cables=_cables(plan, before, after),
+        cables=_cables(plan, before, after, _carrying_ns(recording, int(ends[-1]))),
         fidelity=judge(program, recording, clock, float(np.median(delays / requested)), warnings, overload),
         wall_seconds=wall_seconds,
     )
 
 
-def _stamps(data: bytes) -> Stamps:
+def stamps(data: bytes) -> Stamps:
     import numpy as np
 
     return np.frombuffer(data, dtype="<i8")
 
 
-def _tokens(recording: Recording, program: Program) -> tuple[Stamps, Stamps]:
+def token_times(recording: Recording, program: Program) -> tuple[Stamps, Stamps]:
     """Start and end of each token. A token starts when the first node that ended the one before goes on to it."""
     import numpy as np
 
-    every = np.array([_stamps(node.ends_ns) for node in recording.nodes if node.ends_ns])
+    every = np.array([stamps(node.ends_ns) for node in recording.nodes if node.ends_ns])
     if every.shape != (len(program.team.nodes), program.tokens):
         raise WorkloadError(f"the recording holds not all of {program.tokens} tokens; run it again")
     ends = every.max(axis=0)
@@ -108,29 +109,41 @@ def _exchanges(program: Program, recording: Recording) -> tuple[Stamps, Stamps, 
     all_sizes: list[Stamps] = []
     for number, connection in enumerate(program.connections):
         for sender, receiver in ((connection.a, connection.b), (connection.b, connection.a)):
-            sent, received = _stamps(links[sender, number].sent_ns), _stamps(links[receiver, number].received_ns)
+            sent, received = stamps(links[sender, number].sent_ns), stamps(links[receiver, number].received_ns)
             if len(sent) != len(received):
                 names = program.team.nodes
                 raise WorkloadError(
                     f"{len(sent)} messages left {names[sender]} and {len(received)} came to {names[receiver]}"
                 )
             delays.append(received - sent)
-            sizes = _stamps(links[sender, number].sizes) if links[sender, number].sizes else np.full(len(sent), payload)
+            sizes = stamps(links[sender, number].sizes) if links[sender, number].sizes else np.full(len(sent), payload)
             all_sizes.append(sizes)
             way = connection.sent_by(sender)
             kinds, kind = np.unique(sizes, return_inverse=True)
-            requested.append(np.array([way.expected_ns(int(size)) for size in kinds], dtype=np.int64)[kind])
+            expected = [way.expected_ns(int(size)) for size in kinds]
+            if program.protocol:
+                back = connection.sent_by(receiver)
+                charged = [program.protocol.expected_ns(int(size), way, back) for size in kinds]
+                expected = [a + b for a, b in zip(expected, charged, strict=True)]
+            requested.append(np.array(expected, dtype=np.int64)[kind])
     return np.concatenate(delays), np.concatenate(requested), np.concatenate(all_sizes)
 
 
-def _spread(values: Stamps) -> Spread:
+def spread(values: Stamps) -> Spread:
     import numpy as np
 
     p50, p90, p99 = (int(np.percentile(values, share, method="inverted_cdf")) for share in (50, 90, 99))
     return Spread(min=int(values.min()), p50=p50, p90=p90, p99=p99, max=int(values.max()), mean=float(values.mean()))
 
 
-def _cables(plan: Plan, before: Sequence[CableState], after: Sequence[CableState]) -> tuple[CableResult, ...]:
+def _carrying_ns(recording: Recording, ended_ns: int) -> int:
+    """How long the cables were in use: the warm-up of the node that took longest, and the run."""
+    return max(node.warm_up_ns for node in recording.nodes) + ended_ns - recording.start_ns
+
+
+def _cables(
+    plan: Plan, before: Sequence[CableState], after: Sequence[CableState], time_ns: int
+) -> tuple[CableResult, ...]:
     return tuple(
         CableResult(
             a=cable.a.node,
@@ -138,24 +151,26 @@ def _cables(plan: Plan, before: Sequence[CableState], after: Sequence[CableState
             plane=cable.plane,
             profile=cable.profile,
             mtu=cable.mtu,
-            a_to_b=_direction(cable.a.egress, was.a_to_b, now.a_to_b),
-            b_to_a=_direction(cable.b.egress, was.b_to_a, now.b_to_a),
+            a_to_b=_direction(cable.a.egress, was.a_to_b, now.a_to_b, time_ns),
+            b_to_a=_direction(cable.b.egress, was.b_to_a, now.b_to_a, time_ns),
         )
         for cable, was, now in zip(plan.cables, before, after, strict=True)
     )
 
 
-def _direction(requested: Shaping, was: DirectionState, now: DirectionState) -> CableDirection:
+def _direction(requested: Shaping, was: DirectionState, now: DirectionState, time_ns: int) -> CableDirection:
+    carried = now.traffic.bytes - was.traffic.bytes
     return CableDirection(
         sender=now.sender,
         receiver=now.receiver,
         requested=requested,
         held=now.held,
         traffic=Traffic(
-            bytes=now.traffic.bytes - was.traffic.bytes,
+            bytes=carried,
             packets=now.traffic.packets - was.traffic.packets,
             queued_packets=now.traffic.queued_packets,
             drops=now.traffic.drops - was.traffic.drops,
             receive_drops=now.traffic.receive_drops - was.traffic.receive_drops,
         ),
+        utilisation=8e9 * carried / requested.rate_bps / time_ns,
     )

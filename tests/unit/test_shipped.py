@@ -16,7 +16,9 @@ from emulator.spec.schema import Kind, schema
 from emulator.spec.shipped import resolve, shipped
 from emulator.spec.topology import Topology
 
-FILES = [(kind, path) for kind in ("topology", "profile", "workload") for path in shipped(kind).values()]
+FILES = [
+    (kind, path) for kind in ("topology", "profile", "workload", "model", "protocol") for path in shipped(kind).values()
+]
 
 
 @pytest.mark.parametrize(("kind", "path"), FILES, ids=lambda value: value.stem if isinstance(value, Path) else value)
@@ -24,7 +26,7 @@ def test_file_fits_its_schema(kind: Kind, path: Path) -> None:
     jsonschema.validate(yaml.safe_load(path.read_text()), schema(kind))
 
 
-@pytest.mark.parametrize("kind", ["topology", "profile", "workload", "result"])
+@pytest.mark.parametrize("kind", ["topology", "profile", "workload", "model", "protocol", "result"])
 def test_schema_is_one(kind: Kind) -> None:
     jsonschema.Draft202012Validator.check_schema(schema(kind))
 
@@ -54,7 +56,11 @@ def test_defaults_in_the_schema_fit_it() -> None:
     [
         ("mesh4-tb5-tcp", 4, 6),
         ("mesh4-tb5-rdma", 4, 6),
+        ("mesh4-tb5-rdma-measured", 4, 6),
+        ("mesh4-tb5-tcp-measured", 4, 6),
         ("mesh8-tb5-rdma", 8, 28),
+        ("mesh8-6-ports-tb5-rdma", 8, 24),
+        ("hypercube8-tb5-rdma", 8, 12),
         ("dual-plane-8", 8, 18),
         ("dual-plane-8-rails", 8, 16),
         ("entry-4", 4, 6),
@@ -62,13 +68,17 @@ def test_defaults_in_the_schema_fit_it() -> None:
         ("cost-2", 2, 1),
         ("ring4", 4, 4),
         ("switch16", 16, 16),
+        ("switch4-gbe", 4, 4),
+        ("h800-8", 8, 16),
+        ("h800-16", 16, 32),
+        ("h800-32", 32, 64),
     ],
 )
 def test_topology(name: str, nodes: int, cables: int) -> None:
     topology = load(shipped("topology")[name], Topology)
     assert topology.name == name
     assert len(topology.members) == nodes
-    found = links(topology, load_profiles(topology), ignore_ports=name == "mesh8-tb5-rdma")
+    found = links(topology, load_profiles(topology), ignore_ports=name.startswith("mesh8"))
     assert len(found) == cables
 
 
@@ -105,6 +115,9 @@ def test_mesh_of_eight_takes_more_ports_than_there_are() -> None:
         ("thunderbolt5-tcp-measured", 287_500, 89_250, 52_600_000_000),
         ("roce-200g-measured", 1_470, 102, 111_700_000_000),
         ("roce-10g-measured", 1_630, 0, 10 * 10**9),
+        ("ethernet-1g", 1_000, 0, 984_400_000),
+        ("ethernet-400g", 735, 0, 400 * 10**9),
+        ("nvlink-h800", 260, 0, 1280 * 10**9),
         ("pcie5-p2p-measured", 360, 0, 448 * 10**9),
         ("pcie5-switch-p2p-measured", 520, 0, 432 * 10**9),
     ],
@@ -141,5 +154,5 @@ def test_examples_of_the_documents(tmp_path: Path) -> None:
 def test_unknown_name_is_suggested() -> None:
     with pytest.raises(SpecError, match="unknown topology `mesh4-tb5`; did you mean `mesh4-tb5-"):
         resolve("topology", "mesh4-tb5")
-    with pytest.raises(SpecError, match="unknown profile `zzz`; known: pcie-switch, "):
+    with pytest.raises(SpecError, match="unknown profile `zzz`; known: ethernet-1g, "):
         resolve("profile", "zzz")

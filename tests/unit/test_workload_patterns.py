@@ -49,7 +49,7 @@ def make_program(
         team=members,
         tokens=tokens,
         warmup_tokens=warmup,
-        compute_ns=compute_ns,
+        compute_ns=(compute_ns,) * nodes,
         ahead_bytes=found.ahead_bytes(members),
         connections=tuple(
             Connection(a=a, b=b, plane=plane, address="127.0.0.1", a_to_b=WAY, b_to_a=WAY)
@@ -134,9 +134,25 @@ def messages(records: list[NodeRecord]) -> int:
 
 
 def test_every_pattern_file_is_a_pattern() -> None:
-    assert names() == ["aggregate", "all-reduce-mesh", "all-reduce-ring", "bulk", "chain", "pipeline"]
+    assert names() == [
+        "aggregate",
+        "all-reduce-mesh",
+        "all-reduce-ring",
+        "bulk",
+        "chain",
+        "distributed-llama",
+        "expert-parallel",
+        "hierarchical",
+        "pipeline",
+        "pipeline-gather",
+        "prefill-decode",
+        "sequence-parallel",
+        "star",
+        "tensor-parallel",
+        "training-step",
+    ]
     for name in names():
-        assert load_pattern(name, {}).compute_on_path_ns(make_team(), 0) == 0
+        assert load_pattern(name, {}).compute_on_path_ns(make_team(), (0, 0)) == 0
 
 
 def make_team() -> Team:
@@ -283,7 +299,7 @@ def test_compute_is_slept_and_host_cost_is_paid_before_the_wire() -> None:
         ("base", {}, "unknown pattern `base`"),
         ("os.path", {}, "unknown pattern"),
         ("chain", {"exchange": 3}, "unknown parameter `exchange`; known: exchanges"),
-        ("pipeline", {"exchanges": 3}, "unknown parameter `exchanges`; known: none"),
+        ("bulk", {"exchanges": 3}, "unknown parameter `exchanges`; known: none"),
         ("chain", {"exchanges": 0}, "parameter `exchanges`: expected `int` >= 1; write that"),
         ("chain", {"exchanges": "three"}, "parameter `exchanges`: expected `int`, got `str`; write that"),
     ],

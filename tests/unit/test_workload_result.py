@@ -102,7 +102,7 @@ def result(
 
 def test_times_are_what_their_definitions_say() -> None:
     plan, program = program_of_two(3)
-    program = msgspec.structs.replace(program, compute_ns=20)
+    program = msgspec.structs.replace(program, compute_ns=(20, 20))
     found = result(plan, program, two_way_recording())
     # A token starts when the first node ended the one before, and ends when the last node ends it.
     token = found.token_time_ns
@@ -120,6 +120,7 @@ def test_times_are_what_their_definitions_say() -> None:
     direction = found.cables[0].a_to_b
     assert (direction.traffic.packets, direction.traffic.bytes, direction.traffic.drops) == (8, 800, 2)
     assert direction.requested.delay_ns == direction.held.delay_ns == 40_000
+    assert direction.utilisation == pytest.approx(800 * 8 / 80 / 610)
 
 
 def test_the_published_schema_describes_the_document() -> None:

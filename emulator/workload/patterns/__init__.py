@@ -4,6 +4,7 @@ a workload file then says `pattern: my-pattern`."""
 import importlib
 import pkgutil
 from difflib import get_close_matches
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -38,4 +39,7 @@ def load_pattern(name: str, parameters: dict[str, int | str]) -> Pattern:
     except msgspec.ValidationError as error:
         # "Expected `int` >= 1 - at `$.exchanges`"
         what, _, where = str(error).partition(" - at `$.")
+        kinds = get_type_hints(kind)[where.rstrip("`")]
+        if get_origin(kinds) is Literal:
+            raise ValueError(f"parameter `{where.rstrip('`')}`: write one of {', '.join(get_args(kinds))}") from None
         raise ValueError(f"parameter `{where.rstrip('`')}`: {what[0].lower()}{what[1:]}; write that") from None

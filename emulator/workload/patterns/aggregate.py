@@ -58,8 +58,8 @@ class Aggregate(Pattern):
             pair(a, b, across) for peers in zip(*aggregators, strict=True) for a, b in combinations(peers, 2)
         }
 
-    def compute_on_path_ns(self, team: Team, compute_ns: int) -> int:
-        return compute_ns
+    def compute_on_path_ns(self, team: Team, compute_ns: tuple[int, ...]) -> int:
+        return max(compute_ns)
 
     def ahead_bytes(self, team: Team) -> int:
         return team.payload_bytes

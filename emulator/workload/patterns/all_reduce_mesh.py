@@ -22,8 +22,8 @@ class AllReduceMesh(Pattern):
         check_size(team.payload_bytes, len(team.nodes))
         return {pair(a, b) for a, b in combinations(range(len(team.nodes)), 2)}
 
-    def compute_on_path_ns(self, team: Team, compute_ns: int) -> int:
-        return compute_ns // self.times * self.times
+    def compute_on_path_ns(self, team: Team, compute_ns: tuple[int, ...]) -> int:
+        return max(compute_ns) // self.times * self.times
 
     def ahead_bytes(self, team: Team) -> int:
         return team.payload_bytes

@@ -22,8 +22,8 @@ class AllReduceRing(Pattern):
         check_size(team.payload_bytes, count, pieces=count)
         return {pair(i, (i + 1) % count) for i in range(count)}
 
-    def compute_on_path_ns(self, team: Team, compute_ns: int) -> int:
-        return compute_ns // self.times * self.times
+    def compute_on_path_ns(self, team: Team, compute_ns: tuple[int, ...]) -> int:
+        return max(compute_ns) // self.times * self.times
 
     def ahead_bytes(self, team: Team) -> int:
         return team.payload_bytes // len(team.nodes) + ELEMENT_BYTES
@@ -31,18 +31,22 @@ class AllReduceRing(Pattern):
     def token(self, node: Node, number: int, now: int) -> int:
         for turn in range(number * self.times, (number + 1) * self.times):
             now = node.compute(now, parts=self.times)
-            now = self._reduce(node, turn, now)
+            total = reduce_round(node, node.vectors.own(turn), node.payload_bytes, now)
+            node.vectors.check(total, turn)
+            now = node.now
         return now
 
-    def _reduce(self, node: Node, turn: int, now: int) -> int:
-        count = node.count
-        pieces, sizes = split(node.vectors.own(turn), node.payload_bytes, count)
-        for step in range(2 * (count - 1)):
-            out, into = (node.index - step) % count, (node.index - step - 1) % count
-            node.send_data(node.next, to_bytes(pieces[out], sizes[out]), now)
-            (received,) = node.receive_data([node.previous], sizes[into])
-            now = node.now
-            # The first half sums the pieces up, the second hands the sums round.
-            pieces[into] = from_bytes(received) + (pieces[into] if step < count - 1 else 0)
-        node.vectors.check(join(pieces, sizes), turn)
-        return now
+
+def reduce_round(node: Node, vector: int, size: int, now: int) -> int:
+    """Reduces vectors of `size` bytes round the ring of all nodes, from `now` on; returns the sum of all. `node.now` is
+    then when the last piece came."""
+    count = node.count
+    pieces, sizes = split(vector, size, count)
+    for step in range(2 * (count - 1)):
+        out, into = (node.index - step) % count, (node.index - step - 1) % count
+        node.send_data(node.next, to_bytes(pieces[out], sizes[out]), now)
+        (received,) = node.receive_data([node.previous], sizes[into])
+        now = node.now
+        # The first half sums the pieces up, the second hands the sums round.
+        pieces[into] = from_bytes(received) + (pieces[into] if step < count - 1 else 0)
+    return join(pieces, sizes)

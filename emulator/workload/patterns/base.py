@@ -29,8 +29,10 @@ class Pattern(msgspec.Struct):
         """The pairs that talk. Raises ValueError, with what to do, where the pattern makes no sense on this team."""
         raise NotImplementedError
 
-    def compute_on_path_ns(self, team: Team, compute_ns: int) -> int:
-        """Compute time on the critical path of a token, when each node computes for `compute_ns`."""
+    def compute_on_path_ns(self, team: Team, compute_ns: tuple[int, ...]) -> int:
+        """Compute time on the critical path of a token, when each node computes for its part of `compute_ns`.
+
+        Where tokens start on different nodes in turn: their mean."""
         raise NotImplementedError
 
     def ahead_bytes(self, team: Team) -> int:

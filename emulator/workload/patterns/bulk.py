@@ -14,8 +14,8 @@ class Bulk(Pattern):
     def connections(self, team: Team) -> set[Pair]:
         return {pair(0, 1)}
 
-    def compute_on_path_ns(self, team: Team, compute_ns: int) -> int:
-        return compute_ns
+    def compute_on_path_ns(self, team: Team, compute_ns: tuple[int, ...]) -> int:
+        return sum(compute_ns[:2]) // 2
 
     def token(self, node: Node, number: int, now: int) -> int:
         if node.index > 1:

@@ -20,8 +20,8 @@ class Chain(Pattern):
         count = len(team.nodes)
         return {pair(i, (i + 1) % count) for i in range(count)}
 
-    def compute_on_path_ns(self, team: Team, compute_ns: int) -> int:
-        return (self.exchanges + 1) * compute_ns
+    def compute_on_path_ns(self, team: Team, compute_ns: tuple[int, ...]) -> int:
+        return (self.exchanges + 1) * sum(compute_ns) // len(compute_ns)
 
     def token(self, node: Node, number: int, now: int) -> int:
         first = number * self.exchanges
