@@ -3,7 +3,7 @@ EMU := .venv/bin/emu
 PYTHON := .venv/bin/python
 OUT := out
 
-.PHONY: setup kernel demo test check unit guest bench wheel clean
+.PHONY: setup kernel demo test check unit guest bench validation wheel clean
 
 setup:
 	@tools/setup.sh
@@ -34,6 +34,10 @@ guest: kernel
 # Speed and accuracy, as ratios against a reference in the same run.
 bench: kernel
 	@$(PYTHON) -m bench
+
+# docs/validation.md: predictions held against published measurements. Takes some minutes.
+validation: kernel
+	@$(PYTHON) -m emulator.study.validation docs/validation.md
 
 wheel: setup
 	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,20 @@ def network_namespace_kept() -> Iterator[None]:
                 setns(home, CLONE_NEWNET)
         finally:
             os.close(home)
+
+
+def mlock(memory: mmap.mmap, size: int) -> None:
+    """Keep the first `size` bytes of `memory` in real memory, as registering them with an adapter does."""
+    _check(_libc.mlock(_address(memory), ctypes.c_size_t(size)), f"mlock({size})")
+
+
+def munlock(memory: mmap.mmap, size: int) -> None:
+    """Undo `mlock`."""
+    _check(_libc.munlock(_address(memory), ctypes.c_size_t(size)), f"munlock({size})")
+
+
+def _address(memory: mmap.mmap) -> ctypes.c_void_p:
+    return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
 
 
 class _Timespec(ctypes.Structure):

@@ -9,6 +9,8 @@ from emulator import state
 from emulator.cli import options, output
 from emulator.errors import FidelityError, UsageError
 from emulator.report import tables
+from emulator.workload.program import Program
+from emulator.workload.recording import Recording
 from emulator.workload.result import Result
 
 
@@ -22,25 +24,52 @@ from emulator.workload.result import Result
 @options.cpu_speed
 @options.limit
 @options.written_file("-o", "--output", "file", help="Write the result's JSON here, too.")
+@options.written_file("--trace", endings=(".json",), help="Write who computed, sent and waited, for ui.perfetto.dev.")
+@options.written_file("--timeline", endings=(".png", ".svg", ".pdf"), help="Draw a token, its critical path marked.")
+@click.option(
+    "--token",
+    type=click.IntRange(0),
+    metavar="NUMBER",
+    help="The token to trace and draw. [default: --trace all, --timeline the one of median time]",
+)
 @options.as_json
-def bench(target: str, file: Path | None, as_json: bool, kernel: Any, clock: Any, **wishes: Any) -> None:
+def bench(
+    target: str,
+    file: Path | None,
+    trace: Path | None,
+    timeline: Path | None,
+    token: int | None,
+    as_json: bool,
+    kernel: Any,
+    clock: Any,
+    **wishes: Any,
+) -> None:
     """Run a workload on the cluster NAME if one stands, else on one made of TOPOLOGY for this run, and print what a
     token costs."""
     from emulator.place.choose import choose
     from emulator.study.bench import bench_cluster, bench_topology
 
+    if token is not None and not (trace or timeline):
+        raise UsageError("--token says which token to trace or draw; give --trace FILE.json or --timeline FILE.png too")
     wish = _wish(wishes)
+    runs: list[tuple[Program, Recording]] = []
+
+    def recorded(program: Program, recording: Recording) -> None:
+        runs.append((program, recording))
+
     with output.progress() as progress:
         if _stands(target):
             if kernel != "auto" or clock:
                 raise UsageError(
                     f"cluster {target!r} stands where it is; leave out --kernel and --clock, or give a file"
                 )
-            result = bench_cluster(target, wish, progress)
+            result = bench_cluster(target, wish, progress, recorded)
         else:
-            result = bench_topology(target, choose(kernel, clock), wish, progress)
+            result = bench_topology(target, choose(kernel, clock), wish, progress, recorded)
     if file:
         write(file, result)
+    ((program, recording),) = runs
+    _write_timelines(program, recording, result, trace, timeline, token)
     if as_json:
         output.print_json(result)
     else:
@@ -49,6 +78,9 @@ def bench(target: str, file: Path | None, as_json: bool, kernel: Any, clock: Any
         for one in (tables.times(result), tables.cables(result)):
             click.echo()
             output.table(*one[:3], left=one.left)
+        for made in (file, trace, timeline):
+            if made:
+                click.echo(f"written: {made}")
     for warning in result.fidelity.warnings:
         output.warn(warning)
     if not result.fidelity.ok:
@@ -85,7 +117,7 @@ def compare(
     results = []
     with output.progress() as progress:
         for target in targets:
-            topology, _, workload = target.partition("=")
+            topology, _, workload = (target, "", "") if Path(target).is_file() else target.partition("=")
             results.append(
                 bench_topology(topology, choice, wish._replace(workload=workload or wish.workload), progress)
             )
@@ -108,6 +140,24 @@ def compare(
             output.warn(f"{result.topology}, {result.workload}: {warning}")
     if not all(result.fidelity.ok for result in results):
         raise FidelityError("the host was overloaded during a run: do not trust these figures")
+
+
+def _write_timelines(
+    program: Program, recording: Recording, result: Result, trace: Path | None, picture: Path | None, token: int | None
+) -> None:
+    if not (trace or picture):
+        return
+    from emulator.report.timeline import draw_timeline, write_trace
+    from emulator.workload.timeline import timeline, typical_token
+
+    title = f"{result.topology}, {result.workload} ({result.clock} clock, {result.kernel} kernel)"
+    if trace:
+        write_trace(timeline(program, recording, token), title, trace)
+    if picture:
+        one = typical_token(program, recording) if token is None else token
+        drawn = timeline(program, recording, one)
+        time_ns = drawn.tokens[0].end_ns - drawn.tokens[0].start_ns
+        draw_timeline(drawn, f"{title}: token {one}, {tables.us(time_ns)} us", picture)
 
 
 def write(file: Path, value: Result | list[Result]) -> None:

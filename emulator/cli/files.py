@@ -138,7 +138,7 @@ def workload_show(name: str, as_json: bool) -> None:
 
 
 @click.command(epilog="Example: emu schema topology > topology.schema.json")
-@click.argument("kind", type=click.Choice(["topology", "profile", "workload", "result"]))
+@click.argument("kind", type=click.Choice(["topology", "profile", "workload", "model", "protocol", "result"]))
 def schema(kind: str) -> None:
     """Print the JSON Schema of a kind of file."""
     from emulator.spec.schema import schema as schema_of

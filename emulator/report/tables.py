@@ -20,7 +20,8 @@ def summary(result: Result) -> list[str]:
     parameters = ", ".join(f"{key} {value}" for key, value in result.parameters.items() if value != "")
     return [
         f"{name}: {result.pattern}{f' ({parameters})' if parameters else ''} over {len(result.nodes)} nodes, "
-        f"{result.payload_bytes} B a message, {result.tokens} tokens{', ideal cables' if result.ideal else ''}",
+        f"{result.payload_bytes} B a message, {result.tokens} tokens{', ideal cables' if result.ideal else ''}"
+        f"{f', under {result.protocol}' if result.protocol else ''}",
         f"{result.kernel} kernel, {result.clock} clock, seed {result.seed}; {result.wall_seconds:.1f} s of wall time",
         f"{result.tokens_per_second:,.1f} tokens/s",
     ]
@@ -44,7 +45,7 @@ def times(result: Result) -> Table:
 def cables(result: Result) -> Table:
     """Each direction of each cable: what was asked for, what the kernel holds, what went over it."""
     rows = [row for cable in result.cables for row in _cable(cable)]
-    columns = ["from", "to", "profile", "delay us", "held", "jitter", "rate", "held", "packets", "MB", "drops"]
+    columns = ["from", "to", "profile", "delay us", "held", "jitter", "rate", "held", "packets", "MB", "used", "drops"]
     return Table("", columns, rows, left=3)
 
 
@@ -65,6 +66,7 @@ def _direction(cable: CableResult, direction: CableDirection) -> list[str]:
         RATE.format(held.rate_bps),
         str(traffic.packets),
         f"{traffic.bytes / 1e6:.3f}",
+        f"{direction.utilisation:.2%}",
         str(traffic.drops),
     ]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from emulator.place.choose import Choice
 from emulator.place.cluster import Progress
 from emulator.place.life import attach, temporary
-from emulator.study.measure import measure
+from emulator.study.measure import Recorded, measure
 from emulator.study.prepare import read_plan, read_program
 from emulator.workload.result import Result
 
@@ -27,7 +27,9 @@ class Wish(NamedTuple):
     limit_s: float = 60.0
 
 
-def bench_topology(file: str, choice: Choice, wish: Wish, progress: Progress) -> Result:
+def bench_topology(
+    file: str, choice: Choice, wish: Wish, progress: Progress, recorded: Recorded | None = None
+) -> Result:
     """Build the cluster of a topology, measure, take it down."""
     plan = read_plan(
         file,
@@ -42,11 +44,11 @@ def bench_topology(file: str, choice: Choice, wish: Wish, progress: Progress) ->
     with temporary(
         plan, choice, file=file, memory=wish.memory, seed=wish.seed, ideal=wish.ideal, progress=progress
     ) as cluster:
-        return measure(cluster, program, limit_s=wish.limit_s, progress=progress)
+        return measure(cluster, program, limit_s=wish.limit_s, progress=progress, recorded=recorded)
 
 
-def bench_cluster(name: str, wish: Wish, progress: Progress) -> Result:
+def bench_cluster(name: str, wish: Wish, progress: Progress, recorded: Recorded | None = None) -> Result:
     """Measure on a cluster that stands, as it stands."""
     cluster = attach(name)
     program = read_program(cluster.record.plan, wish.workload, tokens=wish.tokens, settings=wish.settings)
-    return measure(cluster, program, limit_s=wish.limit_s, progress=progress)
+    return measure(cluster, program, limit_s=wish.limit_s, progress=progress, recorded=recorded)

@@ -2,12 +2,17 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 
 from emulator.place.cluster import Cluster, Progress
 from emulator.workload.fidelity import HostWatch
 from emulator.workload.program import Program
+from emulator.workload.recording import Recording
 from emulator.workload.result import Result
 from emulator.workload.summarise import summarise
+
+Recorded = Callable[[Program, Recording], None]
+"""Called with the stamps of a run, for who wants more than the result."""
 
 PACKET_ORDER = {
     "guest": "kept: netem in the guest kernel lets no packet overtake another unless reordering is asked for",
@@ -15,7 +20,9 @@ PACKET_ORDER = {
 }
 
 
-def measure(cluster: Cluster, program: Program, *, limit_s: float, progress: Progress) -> Result:
+def measure(
+    cluster: Cluster, program: Program, *, limit_s: float, progress: Progress, recorded: Recorded | None = None
+) -> Result:
     """Run `program` on `cluster`, watch the host if the clock is real, and work out the result."""
     record = cluster.record
     watch = HostWatch(*cluster.pids()) if record.clock == "real" else None
@@ -24,6 +31,8 @@ def measure(cluster: Cluster, program: Program, *, limit_s: float, progress: Pro
     with watch or contextlib.nullcontext():
         recording = cluster.run(program, progress, limit_s)
     wall = time.monotonic() - started
+    if recorded:
+        recorded(program, recording)
     charged = [node.name for node in record.plan.computing if node.cpu_speed]
     warnings = (
         [f"computing on {', '.join(charged)} is charged: the figures repeat only as well as this host's CPU times do"]

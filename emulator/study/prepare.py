@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from emulator.plan.build import build
 from emulator.plan.model import Plan
 from emulator.spec.links import links, load_profiles
 from emulator.spec.load import load
+from emulator.spec.protocol import load_protocol
 from emulator.spec.shipped import resolve
 from emulator.spec.topology import Topology
 from emulator.spec.workload import Workload
 from emulator.workload.program import Program, program
+from emulator.workload.protocol import protocol
 
 
 def read_plan(
@@ -38,4 +42,8 @@ def read_program(plan: Plan, workload: str, *, tokens: int | None = None, settin
     `settings` are `key=value`, each put into the file's place of that name.
     """
     changes = [*settings, *([f"tokens={tokens}"] if tokens is not None else [])]
-    return program(plan, load(resolve("workload", workload), Workload, changes))
+    written = load(resolve("workload", workload), Workload, changes)
+    found = program(plan, written)
+    if written.protocol:
+        found = msgspec.structs.replace(found, protocol=protocol(load_protocol(written.protocol)))
+    return found
