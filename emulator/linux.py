@@ -55,7 +55,7 @@ def setns(descriptor: int, kind: int) -> None:
 def mount(source: str, target: str, kind: str = "none", flags: int = 0, options: str = "") -> None:
     """Mount, bind or change the propagation of a mount; a process of mount(8) for each would cost milliseconds."""
     result = _libc.mount(
-        os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options.encode() or None
+        os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), os.fsencode(options) or None
     )
     _check(result, f"mount({source!r}, {target!r}, {kind!r}, {flags:#x})")
 

@@ -22,11 +22,6 @@ SMALLEST_MEMORY = 256 << 20
 LARGEST_MEMORY = 64 << 30
 """Bytes of a guest's memory; the host gives only what is used."""
 
-PROGRAMS = {"syscall_ns": 100, "clock_read_ns": 50}
-"""What a system call and a look at the clock cost any program, so that one that polls makes time pass."""
-MEASURED = {"syscall_ns": 0, "clock_read_ns": 0}
-"""The same for the reference workload, which never polls: it measures the cables alone."""
-
 
 class GuestCluster:
     """Its namespaces are inside the guest; the host sees a supervisor and what belongs to it."""
@@ -73,17 +68,11 @@ class GuestCluster:
 
     def run(self, program: Program, progress: Progress, limit_s: float) -> Recording:
         path = self.directory / "recording"
-        self._cost(MEASURED)
         try:
             self.client.run(encode_program(program), path, progress, limit_s)
             return Recording.load(path)
         finally:
             path.unlink(missing_ok=True)
-            self._cost(PROGRAMS)
-
-    def _cost(self, costs: dict[str, int]) -> None:
-        if self.record.clock == "virtual":
-            self.client.set(**costs)
 
     def inspect(self) -> tuple[CableState, ...]:
         return msgspec.json.decode(self.client.inspect(), type=tuple[CableState, ...])
