@@ -93,8 +93,8 @@ def serve(
     """Serve requests with continuous and with static batching: throughput, time to first token, time per output token.
 
     Requests come by a Poisson process drawn from --seed, or from a trace. Each size of step that occurs is run once
-    on the cluster with its messages and its compute time, and the schedule is then played on those step times: the same
-    seed gives the same figures.
+    on the cluster with its messages and its compute time, and the schedule is then played on those step times. The same
+    seed gives the same requests; measured steps with large messages repeat to about 1 us.
     """
     from emulator.place.choose import choose
     from emulator.study.batching import Server, Speculation
