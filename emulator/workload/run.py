@@ -19,7 +19,7 @@ from typing import NoReturn
 import msgspec
 
 from emulator.errors import WorkloadError
-from emulator.linux import CLONE_NEWNET, set_cpu_speed, set_parent_death_signal, set_timer_slack, setns
+from emulator.linux import CLONE_NEWNET, set_cpu_speed, set_parent_death_signal, set_timer_slack, setns, sleep_until
 from emulator.plan.model import Plan
 from emulator.workload.node import Node
 from emulator.workload.program import Program
@@ -71,6 +71,8 @@ def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallbac
     children: list[Child] = []
     start_read, start_write = os.pipe()
     try:
+        # Connections, too, begin at a tick: what TCP does at first depends on where between two ticks it is.
+        sleep_until(-(-monotonic_ns() // ALIGNMENT_NS) * ALIGNMENT_NS)
         sockets = connect(program, namespaces)
         gc.collect()
         gc.freeze()

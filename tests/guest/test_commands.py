@@ -78,6 +78,12 @@ def test_two_runs_are_equal_with_jitter_and_another_seed_is_another_run(emu: Emu
     assert times[0] == times[1] != times[2]
 
 
+def test_runs_with_large_messages_to_several_nodes_at_once_are_equal_too(emu: Emu) -> None:
+    words = ("--workload", "all-reduce-mesh", "--set", "payload=256KiB", "--tokens", "10", "--json")
+    first, *others = (result(emu("bench", "mesh4-tb5-rdma", *words))["token_time_ns"] for _ in range(4))
+    assert others == [first] * 3
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_small_exchange_takes_delay_and_serialisation(emu: Emu, tmp_path: Path, profile: str) -> None:
     words = ("--ideal", "--json", "--tokens", "300", "--set", "payload=64B", "--set", "parameters.exchanges=1")

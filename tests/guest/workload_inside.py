@@ -143,15 +143,22 @@ def repeat() -> None:
     assert len(set(found[0])) > 50
 
 
+ALONE = {
+    "aggregate", "all-reduce-mesh", "all-reduce-ring", "bulk", "pipeline", "token-exchange", "token-exchange-compute",
+}  # fmt: skip
+"""Workloads whose messages have their cables to themselves. Those of others wait for each other."""
+
+
 def patterns() -> None:
-    """Every shipped workload, on a topology it is for."""
-    for workload in shipped("workload"):
-        topology = "dual-plane-8" if workload == "aggregate" else "mesh4-tb5-rdma"
+    """On a topology they are for, no message is faster than its cable, and none slower if it is alone."""
+    for workload in (*sorted(ALONE), "distributed-llama", "hierarchical", "star", "tensor-parallel"):
+        topology = "dual-plane-8" if workload in ("aggregate", "hierarchical") else "mesh4-tb5-rdma"
         with standing(read_plan(topology, ideal=True)) as plan:
             settings = ("payload=8MiB",) if workload == "bulk" else ()
-            program = read_program(plan, workload, tokens=5, settings=settings)
+            program = read_program(plan, workload, tokens=2, settings=settings)
             for delay, requested in exchanges(program, run(plan, program, RECORDING)):
-                assert abs(delay - requested) <= 0.01 * requested, (workload, delay, requested)
+                assert delay >= 0.999 * requested, (workload, delay, requested)
+                assert workload not in ALONE or delay <= 1.01 * requested, (workload, delay, requested)
 
 
 def through_a_switch() -> None:
