@@ -12,7 +12,7 @@ for package in $packages; do
 done
 if [ -n "$missing" ]; then
     if [ "$(id -u)" -eq 0 ]; then
-        echo "setup: installing$missing"
+        echo "setup: installing$missing, which takes a minute or two"
         export DEBIAN_FRONTEND=noninteractive
         apt-get update -qq
         # shellcheck disable=SC2086  # a list of names
@@ -22,6 +22,9 @@ if [ -n "$missing" ]; then
         echo "setup: without them some of emu will not work; as root: apt-get install$missing" >&2
     fi
 fi
+
+# The nodes' names are put over this file; a system made by debootstrap has none.
+if [ "$(id -u)" -eq 0 ] && [ ! -e /etc/hosts ]; then printf '127.0.0.1\tlocalhost\n' >/etc/hosts; fi
 
 # The system's interpreter first: one in a home directory could not be read by other users.
 python=${PYTHON:-}
@@ -35,7 +38,7 @@ done
 stamp=.venv/emu-setup-stamp
 want="$(cksum pyproject.toml emulator/__init__.py) $(pwd)"
 if [ "$(cat $stamp 2>/dev/null)" != "$want" ]; then
-    echo "setup: making .venv with $python"
+    echo "setup: making .venv with $python, which takes a minute or two"
     "$python" -m venv --clear .venv
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
     echo "$want" >$stamp

@@ -92,8 +92,10 @@ def down(name: str | None, everything: bool) -> None:
         chosen = [name]
     elif len(found) == 1:
         chosen = found
+    elif found:
+        raise UsageError(f"which one? standing: {', '.join(found)}; write: emu down NAME, or emu down --all")
     else:
-        raise UsageError(f"which one? standing: {', '.join(found) or 'none'}; write: emu down NAME, or emu down --all")
+        raise ClusterError("no cluster stands: nothing to take down")
     for one in chosen:
         take_down(one)
         click.echo(f"{one} is down")

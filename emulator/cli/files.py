@@ -25,7 +25,9 @@ def topology_list(as_json: bool) -> None:
     if as_json:
         output.print_json([{"name": t.name, "nodes": len(t.members), "description": t.description} for t in found])
         return
-    output.table("", ["topology", "nodes", "what it is"], [[t.name, str(len(t.members)), t.description] for t in found])
+    output.table(
+        "", ["topology", "nodes", "what it is"], [[t.name, str(len(t.members)), t.description] for t in found], left=3
+    )
 
 
 @topology.command("show", epilog="Example: emu topology show dual-plane-8 --json")

@@ -1,5 +1,6 @@
 """Commands about the guest kernel: `kernel build`, `kernel info`."""
 
+import time
 from pathlib import Path
 
 import click
@@ -26,6 +27,7 @@ def kernel_build(source: Path | None) -> None:
     if source is None and (found := find_kernel()):
         click.echo(f"the guest kernel is built: {found}")
         return
+    output.note("building the guest kernel, which takes some minutes: 4 on two idle processors")
     with output.progress() as progress:
         click.echo(f"the guest kernel is built: {build(source, progress)}")
 
@@ -45,5 +47,9 @@ def kernel_info(as_json: bool) -> None:
         output.print_json(found)
         return
     for key, value in msgspec.structs.asdict(found).items():
-        shown = f"{len(value)} set" if isinstance(value, list | tuple | dict) else value
+        if key == "built":
+            value = time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
+        shown = (
+            f"{len(value)} set" if isinstance(value, list) else f"{value:.0f}" if isinstance(value, float) else value
+        )
         click.echo(f"{key:>8}  {shown}")
