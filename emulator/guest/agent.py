@@ -263,7 +263,7 @@ def run(plan: Plan, program: str, recording: str, virtual: bool) -> Work:
 
     def work(report: Callable[[str, float], None]) -> bytes:
         if virtual:
-            # Who is woken first runs first. The fair scheduler would ask what each has done before, since the guest's boot.
+            # Who is woken first runs first. The fair scheduler would ask what each has done since the guest was booted.
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         reshape(plan)  # equal runs begin from equal seeds
         run(plan, decode(Path(program).read_bytes()), Path(recording), report)
