@@ -94,7 +94,7 @@ def serve(
 
     Requests come by a Poisson process drawn from --seed, or from a trace. Each size of step that occurs is run once
     on the cluster with its messages and its compute time, and the schedule is then played on those step times. The same
-    seed gives the same requests; measured steps with large messages repeat to about 1 us.
+    seed gives the same figures on the virtual clock.
     """
     from emulator.place.choose import choose
     from emulator.study.batching import Server, Speculation
