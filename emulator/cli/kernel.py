@@ -27,7 +27,7 @@ def kernel_build(source: Path | None) -> None:
     if source is None and (found := find_kernel()):
         click.echo(f"the guest kernel is built: {found}")
         return
-    output.note("building the guest kernel, which takes some minutes: 4 on two idle processors")
+    output.note("building the guest kernel, which takes about 5 minutes on two idle processors")
     with output.progress() as progress:
         click.echo(f"the guest kernel is built: {build(source, progress)}")
 
