@@ -84,7 +84,10 @@ class Protocol(Document):
     """The file's name without `.yaml`."""
     description: Text
     path: Literal["kernel", "user-space"]
-    """Which of the two costs a message is charged for."""
+    """Which of the two a message takes, and is charged for."""
+    polling: Literal["wait", "busy"] = "wait"
+    """Busy: a receiver looks for messages all the time, and is never interrupted nor woken up. On the virtual clock
+    that is a cost left out; on the real clock it is really done."""
     kernel: Path
     user_space: Path = Path()
     registration: Registration

@@ -8,7 +8,7 @@ from emulator.place.choose import Choice
 from emulator.place.cluster import Progress
 from emulator.place.life import attach, temporary
 from emulator.study.measure import Recorded, measure
-from emulator.study.prepare import read_plan, read_program
+from emulator.study.prepare import memory_for, read_plan, read_program
 from emulator.workload.result import Result
 
 
@@ -42,7 +42,13 @@ def bench_topology(
     )
     program = read_program(plan, wish.workload, tokens=wish.tokens, settings=wish.settings)
     with temporary(
-        plan, choice, file=file, memory=wish.memory, seed=wish.seed, ideal=wish.ideal, progress=progress
+        plan,
+        choice,
+        file=file,
+        memory=memory_for(program, wish.memory),
+        seed=wish.seed,
+        ideal=wish.ideal,
+        progress=progress,
     ) as cluster:
         return measure(cluster, program, limit_s=wish.limit_s, progress=progress, recorded=recorded)
 

@@ -4,6 +4,8 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from emulator.place.cluster import Cluster, Progress
 from emulator.workload.fidelity import HostWatch
 from emulator.workload.program import Program
@@ -25,6 +27,8 @@ def measure(
 ) -> Result:
     """Run `program` on `cluster`, watch the host if the clock is real, and work out the result."""
     record = cluster.record
+    if program.protocol:
+        program = replace(program, protocol=program.protocol.on(record.clock))
     watch = HostWatch(*cluster.pids()) if record.clock == "real" else None
     before = cluster.inspect()
     started = time.monotonic()

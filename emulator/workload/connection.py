@@ -47,8 +47,20 @@ class Direction(msgspec.Struct, frozen=True, kw_only=True):
         return self.cost_ns + self.delay_ns + self.wire_ns(size)
 
 
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a connection leaves a node."""
+
+    interface: str
+    mac: str
+
+    @property
+    def address(self) -> bytes:
+        """The MAC as it is on the wire."""
+        return bytes.fromhex(self.mac.replace(":", ""))
+
+
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """One TCP connection, used in both directions. Nodes are indices into `Program.nodes`."""
+    """One connection, used in both directions. Nodes are indices into `Program.nodes`."""
 
     a: int
     b: int
@@ -58,6 +70,9 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """Where `b` listens and `a` connects to."""
     a_to_b: Direction
     b_to_a: Direction
+    a_port: Port | None = None
+    b_port: Port | None = None
+    """None: other nodes lie between the two, so that no frame reaches one from the other."""
 
     def sent_by(self, node: int) -> Direction:
         """The direction in which `node`, one of the two, sends."""
@@ -84,9 +99,27 @@ class Wiring:
         """The connection between two nodes, given as indices into `nodes`. Raises ValueError where there is no way."""
         there, back = self._hops(nodes[a], nodes[b], plane), self._hops(nodes[b], nodes[a], plane)
         address = _bare(there[-1][1].address) if plane else self.nodes[nodes[b]].address
+        a_port, b_port = self._ports(there, back)
         return Connection(
-            a=a, b=b, plane=plane, address=address, a_to_b=self._direction(there), b_to_a=self._direction(back)
+            a=a,
+            b=b,
+            plane=plane,
+            address=address,
+            a_to_b=self._direction(there),
+            b_to_a=self._direction(back),
+            a_port=a_port,
+            b_port=b_port,
         )
+
+    def _ports(
+        self, there: list[tuple[End, End, Cable]], back: list[tuple[End, End, Cable]]
+    ) -> tuple[Port, Port] | tuple[None, None]:
+        """Of both ends, where only switches lie between them."""
+        between = [self.nodes[end.node].kind for end, _, _ in there[1:]]
+        first, last = there[0][0], there[-1][1]
+        if "node" in between or (back[0][0], back[-1][1]) != (last, first):
+            return None, None
+        return Port(interface=first.interface, mac=first.mac), Port(interface=last.interface, mac=last.mac)
 
     def _hops(self, source: str, target: str, plane: str) -> list[tuple[End, End, Cable]]:
         """Sending end, receiving end and cable of each hop."""

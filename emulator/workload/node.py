@@ -10,7 +10,7 @@ import select
 import socket
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from time import monotonic_ns
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from emulator.workload.vector import Vectors
 if TYPE_CHECKING:
     from emulator.workload.connection import Connection
     from emulator.workload.program import Program
+    from emulator.workload.userspace import Poll
 
 ACKNOWLEDGE_EVERY = 8
 """Small messages in a row without an answer. The kernel acknowledges those late, after 40 ms or a full packet; below
@@ -77,8 +78,16 @@ class Link:
 class Node:
     """What the pattern of the program sees of the node it runs on. Raises WorkloadError where a message is wrong."""
 
-    def __init__(self, program: Program, index: int, sockets: dict[int, socket.socket], signs: memoryview) -> None:
-        """`sockets`: this node's, by index of the connection. `signs`: shared with the coordinator (see `run`)."""
+    def __init__(
+        self,
+        program: Program,
+        index: int,
+        sockets: dict[int, socket.socket],
+        signs: memoryview,
+        poller: Callable[[], select.poll | Poll] = select.poll,
+    ) -> None:
+        """`sockets`: this node's, by index of the connection. `signs`: shared with the coordinator (see `run`).
+        `poller`: makes what waits for several of them."""
         self.program = program
         self.team = program.team
         self.index = index
@@ -89,6 +98,7 @@ class Node:
         self.now = 0
         """When the last message was whole."""
         self._signs = signs
+        self._poller = poller
         self._links = [
             Link(index, number, program.connections[number], sock, self.payload_bytes)
             for number, sock in sorted(sockets.items())
@@ -331,7 +341,7 @@ class Node:
             yield wanted[0]
             return
         waiting = {link.sock.fileno(): (link, size) for link, size in wanted}
-        poll = select.poll()
+        poll = self._poller()
         for descriptor, (link, size) in waiting.items():
             link.report_at(size)
             poll.register(descriptor, select.POLLIN)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from emulator.workload.connection import Direction
 
 End = Literal["sender", "receiver"]
+SLEEPING = ("interrupt", "wake-up")
+"""Costs of a receiver that sleeps."""
 SYN_BYTES = 74
 """On the wire: Ethernet 14, IPv4 20, TCP with the options of a first packet 40."""
 
@@ -61,6 +63,19 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     """What pinning it costs, before the first token."""
     reopen: bool
     """Each message opens its own connection."""
+    user_space: bool
+    """Frames with a reliable delivery of their own, in place of the kernel's TCP."""
+    busy: bool
+    """Who waits for a message looks for it all the time, in place of sleeping until it comes."""
+
+    def on(self, clock: Literal["virtual", "real"]) -> Protocol:
+        """What is done and charged on a clock: on the real one, what is done takes its time by itself.
+
+        On the virtual one nobody polls: time stands still for who never sleeps, and who sleeps wakes up at once.
+        """
+        if clock == "virtual":
+            return msgspec.structs.replace(self, busy=False)
+        return msgspec.structs.replace(self, charges=(), region_ns=0)
 
     def parts(self, size: int) -> dict[str, int]:
         """Nanoseconds by the name of the cost, both ends together."""
@@ -95,7 +110,8 @@ def protocol(written: Written) -> Protocol:
     path = written.kernel if kernel else written.user_space
     registration, connection, checksum = written.registration, written.connection, written.checksum
     pin: Literal["never", "message", "once"] = "never" if kernel else registration.when
-    charges = _path_charges(path, kernel)
+    busy = written.polling == "busy"
+    charges = [one for one in _path_charges(path, kernel) if not (busy and one.name in SLEEPING)]
     if pin == "message":
         page = registration.time_per_page
         charges.append(Charge(name="registration", end="sender", message_ns=registration.time, page_ns=page))
@@ -118,6 +134,8 @@ def protocol(written: Written) -> Protocol:
         region_bytes=registration.region if pin == "once" else 0,
         region_ns=registration.time + pages * registration.time_per_page if pin == "once" else 0,
         reopen=connection.when == "message",
+        user_space=not kernel,
+        busy=busy,
     )
 
 

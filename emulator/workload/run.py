@@ -26,12 +26,15 @@ from emulator.workload.program import Program
 from emulator.workload.recording import NodeRecord, Recording
 from emulator.workload.sockets import connect, namespace_descriptors
 from emulator.workload.transport import under_protocol
+from emulator.workload.userspace import Endpoint
 
 ALIGNMENT_NS = 100_000_000
 """The common start is at a multiple of this, so that two runs meet the same timer ticks of the kernel."""
 MARGIN_NS = 20_000_000
 """Time for all processes to wake up before the start."""
 LOOK_MS = 1000
+ROOM_BYTES = 64 << 20
+"""Of memory, besides what nodes pin, that running takes."""
 
 READY, ENDED, DONE, FAILED = b"r", b"e", b"d", b"f"
 
@@ -65,6 +68,7 @@ def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallbac
     Raises WorkloadError that names the node and the reason where a process ends early, a message is wrong, or nothing
     moves for `program.stall_ns`. No process is left, however this ends.
     """
+    _check_memory(program)
     namespaces = namespace_descriptors(plan, program.team.nodes)
     shared = mmap.mmap(-1, 16 * len(namespaces))
     signs = memoryview(shared).cast("Q")
@@ -98,6 +102,26 @@ def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallbac
     result = Recording(start_ns=start_ns, ended_ns=monotonic_ns(), nodes=nodes)
     result.save(recording)
     return result
+
+
+def pinned_bytes(program: Program) -> int:
+    """What all nodes together pin before the first token."""
+    return program.protocol.region_bytes * len(program.team.nodes) if program.protocol else 0
+
+
+def _check_memory(program: Program) -> None:
+    """A kernel whose memory is all pinned stands still. Raises WorkloadError."""
+    pinned = pinned_bytes(program)
+    available = next(
+        int(line.split()[1]) << 10
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("MemAvailable:")
+    )
+    if pinned and pinned + ROOM_BYTES > available:
+        raise WorkloadError(
+            f"{len(program.team.nodes)} nodes pin {pinned >> 20} MiB, and {available >> 20} MiB are free here; "
+            "give the cluster more with `emu up --memory`, or --set another protocol"
+        )
 
 
 def _fork(
@@ -141,14 +165,15 @@ def _be_node(
         set_timer_slack(1)
         setns(namespace, CLONE_NEWNET)
         waited = _open_wait_counter()
-        node = Node(program, index, under_protocol(program, index, sockets), signs)
+        used, endpoint = under_protocol(program, index, sockets)
+        node = Node(program, index, used, signs, endpoint.poll if endpoint else select.poll)
         node.warm_up()
         if cpu_speed:
             set_cpu_speed(cpu_speed)
         os.write(report, READY)
-        node.run(int.from_bytes(os.read(start, 8), "little"))
+        node.run(int.from_bytes(_hear(start, endpoint), "little"))
         os.write(report, ENDED)
-        os.read(start, 8)
+        _hear(start, endpoint)
         record = msgspec.structs.replace(node.record(), waited_ns=_waited_ns(waited))
         _write(report, DONE + msgspec.msgpack.encode(record))
     except WorkloadError as error:
@@ -161,6 +186,13 @@ def _be_node(
         _write(report, FAILED + f"{type(error).__name__}: {error}{where}".encode())
     finally:
         os._exit(0)
+
+
+def _hear(start: int, endpoint: Endpoint | None) -> bytes:
+    """What the coordinator says next. Meanwhile others may miss what this node has sent over a user-space path."""
+    if endpoint:
+        endpoint.serve_beside(start)
+    return os.read(start, 8)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -27,7 +27,7 @@ def connect(program: Program, namespaces: list[int]) -> Sockets:
     """All connections of `program`; `namespaces` are descriptors, one for each node. Raises WorkloadError."""
     _allow_files(2 * len(program.connections) + 4 * len(program.team.nodes) + 256)
     _check_memory(program)
-    size = _buffer_bytes(program)
+    size = buffer_bytes(program)
     listeners: dict[tuple[int, str], socket.socket] = {}
     sockets: Sockets = [{} for _ in program.team.nodes]
     with network_namespace_kept():
@@ -65,7 +65,7 @@ def namespace_descriptors(plan: Plan, nodes: tuple[str, ...]) -> list[int]:
     return found
 
 
-def _buffer_bytes(program: Program) -> int:
+def buffer_bytes(program: Program) -> int:
     """Enough for the full rate, and for what nodes send before they receive; little enough for the queue of a cable."""
     in_flight = max(connection.in_flight_bytes for connection in program.connections)
     return min(2 * in_flight + program.ahead_bytes + SLACK_BYTES, LARGEST_BUFFER_BYTES)

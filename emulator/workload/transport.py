@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 import socket
 import zlib
 from time import monotonic_ns
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, cast
 
 from emulator.errors import WorkloadError
 from emulator.linux import mlock, munlock, sleep_until
+from emulator.workload.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE, buffer_bytes
+from emulator.workload.userspace import Endpoint, UserSpaceSocket
 
 if TYPE_CHECKING:
     from emulator.workload.connection import Connection
@@ -26,26 +29,34 @@ FIRST_PORT = 20_000
 """Where nodes listen for messages that open their own connections: below the ports that the kernel gives by itself."""
 DIAL_TRIES = 1000
 """A millisecond apart: on the real clock the other node may not listen yet."""
-SO_SNDBUFFORCE = 32
-"""asm-generic/socket.h; beyond net.core.wmem_max."""
-SO_RCVBUFFORCE = 33
 
 
-def under_protocol(program: Program, index: int, sockets: dict[int, socket.socket]) -> dict[int, socket.socket]:
-    """The sockets of node `index` as its patterns will use them. Memory that is registered once is pinned here, before
-    the first token. Raises WorkloadError."""
+def under_protocol(
+    program: Program, index: int, sockets: dict[int, socket.socket]
+) -> tuple[dict[int, socket.socket], Endpoint | None]:
+    """The sockets of node `index` as its patterns will use them, and what serves them on a user-space path. Memory that
+    is registered once is pinned here, before the first token. Raises WorkloadError."""
     protocol = program.protocol
     if not protocol:
-        return sockets
+        return sockets, None
     memory = Memory(max(protocol.region_bytes, 1))
     if protocol.pin == "once":
         memory.pin(protocol.region_bytes)
         sleep_until(monotonic_ns() + protocol.region_ns)
     ends = {number: program.connections[number] for number in sockets}
-    return {
+    endpoint = Endpoint(protocol.checksum, protocol.busy) if protocol.user_space else None
+    if endpoint:
+        window = buffer_bytes(program)
+        endpoint.sockets = {
+            number: UserSpaceSocket(endpoint, number, end, index == end.a, window, protocol.pin == "once")
+            for number, end in ends.items()
+        }
+    below = cast(dict[int, socket.socket], endpoint.sockets) if endpoint else sockets
+    found = {
         number: cast(socket.socket, Transport(protocol, memory, sock, number, ends[number], index == ends[number].a))
-        for number, sock in sockets.items()
+        for number, sock in below.items()
     }
+    return found, endpoint
 
 
 class Memory:
@@ -87,7 +98,7 @@ class Transport:
         self._bounce = memoryview(bytearray())
         self._listener: socket.socket | None = None
         self._incoming: socket.socket | None = None
-        if protocol.reopen:
+        if protocol.reopen and not protocol.user_space:
             own, self._peer = FIRST_PORT + 2 * number + (not is_a), FIRST_PORT + 2 * number + is_a
             self._listener = self._socket()
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -102,7 +113,9 @@ class Transport:
         self._handle(lying, protocol.copies[0])
         if cost := protocol.end_ns("sender", size) + protocol.header_ns(size, self._way):
             sleep_until(monotonic_ns() + cost)
-        if protocol.reopen:
+        if protocol.reopen and protocol.user_space:
+            cast(UserSpaceSocket, self._kept).open()
+        if self._listener:
             with self._dial() as sock:
                 sock.sendall(lying)
         else:
@@ -118,7 +131,7 @@ class Transport:
     def recv_into(self, view: memoryview, _size: int = 0, flags: int = 0) -> int:
         """Fills `view`; less comes only where the connection has ended."""
         if not self._listener:
-            got = self._kept.recv_into(view, 0, flags)
+            got = self._receive(view, flags)
         else:
             got = 0
             while got < len(view):
@@ -157,8 +170,24 @@ class Transport:
             self._bounce = memoryview(bytearray(len(data)))
         for _ in range(copies):
             self._bounce[: len(data)] = data
-        if self._protocol.checksum:
+        if self._protocol.checksum and not self._protocol.user_space:  # there, each frame has its own
             zlib.crc32(data)
+
+    def _receive(self, view: memoryview, flags: int) -> int:
+        """From the connection that stands."""
+        if self._protocol.user_space or not self._protocol.busy:
+            return self._kept.recv_into(view, 0, flags)
+        got = 0
+        while got < len(view):
+            try:
+                new = self._kept.recv_into(view[got:], 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                os.sched_yield()
+                continue
+            if not new:
+                break
+            got += new
+        return got
 
     def _socket(self) -> socket.socket:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)

@@ -111,7 +111,6 @@ def ends() -> Iterator[Ends]:
 KINDS = [
     ("tcp-measured", ()),
     ("tcp-measured", ("connection.when=kept",)),
-    ("tcp-measured", ("path=user-space",)),
 ]
 
 
