@@ -16,13 +16,7 @@ from emulator.workload.result import Result
 
 @click.command(epilog="Example: emu bench mesh4-tb5-rdma --workload all-reduce-mesh --tokens 100")
 @click.argument("target", metavar="TOPOLOGY|NAME")
-@options.workload_choice
-@options.ideal
-@options.place
-@options.port_limits
-@options.seed
-@options.cpu_speed
-@options.limit
+@options.run
 @options.written_file("-o", "--output", "file", help="Write the result's JSON here, too.")
 @options.written_file("--trace", endings=(".json",), help="Write who computed, sent and waited, for ui.perfetto.dev.")
 @options.written_file("--timeline", endings=(".png", ".svg", ".pdf"), help="Draw a token, its critical path marked.")
@@ -87,15 +81,11 @@ def bench(
         raise FidelityError("the host was overloaded during the run: do not trust these figures")
 
 
-@click.command(epilog="Example: emu compare mesh4-tb5-tcp mesh4-tb5-rdma dual-plane-8=aggregate --plot compare.png")
-@click.argument("targets", metavar="TOPOLOGY[=WORKLOAD]...", nargs=-1, required=True)
-@options.workload_choice
-@options.ideal
-@options.place
-@options.port_limits
-@options.seed
-@options.cpu_speed
-@options.limit
+@click.command(
+    epilog="Example: emu compare before.json mesh4-tb5-rdma mesh4-tb5-rdma=star@tcp-measured --plot compare.png"
+)
+@click.argument("targets", metavar="RESULT.json|TOPOLOGY[=WORKLOAD][@PROTOCOL]...", nargs=-1, required=True)
+@options.run
 @options.written_file("--plot", endings=(".png", ".svg", ".pdf"), help="Draw the comparison here.")
 @options.written_file("-o", "--output", "file", help="Write the results' JSON here, too.")
 @options.as_json
@@ -108,19 +98,17 @@ def compare(
     clock: Any,
     **wishes: Any,
 ) -> None:
-    """Run several topologies, each under its own workload or the same one, and show them side by side."""
-    from emulator.place.choose import choose
-    from emulator.study.bench import bench_topology
+    """Show results side by side, with ratios to the first: saved ones, and topologies that are measured now, each under
+    its own workload and protocol or the same ones.
 
-    wish = _wish(wishes)
-    choice = choose(kernel, clock)
-    results = []
+    A file that `emu bench -o` or `--json`, or `emu compare`, wrote is a result; one that ends in .yaml or .yml is a
+    topology.
+    """
+    from emulator.place.choose import choose
+    from emulator.study.compare import compare as measure
+
     with output.progress() as progress:
-        for target in targets:
-            topology, _, workload = (target, "", "") if Path(target).is_file() else target.partition("=")
-            results.append(
-                bench_topology(topology, choice, wish._replace(workload=workload or wish.workload), progress)
-            )
+        results = measure(targets, lambda: choose(kernel, clock), _wish(wishes), progress)
     if file:
         write(file, results)
     if plot:

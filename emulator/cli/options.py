@@ -97,6 +97,13 @@ def seed(command: Command) -> Command:
     )(command)
 
 
+def run(command: Command) -> Command:
+    """What a run of a workload takes: which one, on which cables, where and for how long."""
+    for option in (limit, cpu_speed, seed, port_limits, place, ideal, workload_choice):
+        command = option(command)
+    return command
+
+
 def workload_choice(command: Command) -> Command:
     """--workload, --tokens and --set."""
     for option in (

@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share that is done, 0 to 1."""
@@ -26,7 +27,8 @@ def table(title: str, columns: list[str], rows: list[list[str]], *, left: int = 
     for index, name in enumerate(columns):
         drawn.add_column(name, justify="left" if index < left else "right", overflow="fold")
     for row in rows:
-        drawn.add_row(*row)
+        # As text: a name in brackets is no markup.
+        drawn.add_row(*(Text(cell) for cell in row))
     console().print(drawn)
 
 

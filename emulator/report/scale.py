@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator.errors import UsageError
+from emulator.report.plots import bare, save
 from emulator.report.tables import Table
 from emulator.study.scale import COUNTS, LIMITS, SENSIBLE_NS, WANTED, Crossing, Point, Scaling
 
@@ -90,14 +90,10 @@ def draw_scaling(scaling: Scaling, file: Path) -> None:
         axes.set_ylim(0, 105)
         axes.set_xlabel("nodes")
         axes.set_title(f"{mode} scaling", loc="left", fontsize=10)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        bare(axes)
     panels[0].set_ylabel("scaling efficiency in %")
     panels[1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    try:
-        figure.savefig(file, dpi=150)
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from None
+    save(figure, file)
 
 
 def _series(points: Sequence[Point]) -> list[list[Point]]:

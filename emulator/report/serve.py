@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from emulator.errors import UsageError
+from emulator.report.plots import bare, save
 from emulator.report.tables import Table
 from emulator.study.serve import Serving
 from emulator.workload.result import Spread
@@ -83,13 +83,9 @@ def draw_serving(serving: Serving, file: Path) -> None:
         axes.set_title(title, loc="left", fontsize=10)
     panels[-1].legend(frameon=False, fontsize=8)
     for axes in panels:
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        bare(axes)
     figure.suptitle(summary(serving)[0], fontsize=9, x=0.01, ha="left")
-    try:
-        figure.savefig(file, dpi=150)
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from None
+    save(figure, file)
 
 
 def _two(spread: Spread) -> list[str]:

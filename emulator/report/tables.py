@@ -80,13 +80,18 @@ def us(nanoseconds: float) -> str:
     return f"{nanoseconds / 1000:,.3f}"
 
 
+def under(result: Result) -> str:
+    """The workload of a result, and its protocol."""
+    return f"{result.workload} @{result.protocol}" if result.protocol else result.workload
+
+
 def comparison(results: list[Result]) -> Table:
-    """Results side by side; ratios are to the first."""
+    """Results side by side; ratios are to the first, of tokens/s."""
     first = results[0]
     rows = [
         [
             result.topology,
-            result.workload,
+            under(result),
             f"{result.clock}, {result.kernel}",
             str(len(result.nodes)),
             str(len(result.cables)),

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from emulator.errors import UsageError
+from emulator.report.plots import bare, save
 from emulator.workload.timeline import Activity, Interval, Timeline
 
 COLOURS: dict[Activity, str] = {"compute": "#3b6ea5", "send": "#d98324", "wait": "#e4e4e4", "other": "#9a9a9a"}
@@ -109,12 +110,8 @@ def draw_timeline(timeline: Timeline, title: str, file: Path) -> None:
         bbox_to_anchor=(1, 1),
         frameon=False,
     )
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    try:
-        figure.savefig(file, dpi=150)
-    except OSError as error:
-        raise _unwritable(file, error) from None
+    bare(axes)
+    save(figure, file)
 
 
 def _label(one: Interval, names: tuple[str, ...]) -> str:
@@ -127,8 +124,4 @@ def _write(file: Path, data: bytes) -> None:
     try:
         file.write_bytes(data)
     except OSError as error:
-        raise _unwritable(file, error) from None
-
-
-def _unwritable(file: Path, error: OSError) -> UsageError:
-    return UsageError(f"{file}: {error.strerror}; name a file that can be written")
+        raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from None

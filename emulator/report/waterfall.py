@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.errors import UsageError
+from emulator.report.plots import bare, save
 from emulator.report.tables import us
 
 if TYPE_CHECKING:
@@ -79,9 +79,5 @@ def draw(ablation: Ablation, file: Path) -> None:
         loc="left",
         fontsize=10,
     )
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    try:
-        figure.savefig(file, dpi=150)
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from None
+    bare(axes)
+    save(figure, file)

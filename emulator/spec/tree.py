@@ -63,8 +63,11 @@ class Node:
         return self.value
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a file a person named: a regular file of at most 1 MiB. Raises SpecError."""
+def read(path: Path, most: int = MAX_BYTES, kind: str = "YAML") -> bytes:
+    """The bytes of a file a person named: a regular file, of which no more than `most` bytes and one are read.
+
+    `kind` of file is what errors ask for. Raises SpecError.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -73,15 +76,15 @@ def read(path: Path) -> bytes:
         raise SpecError(f"{path}: you may not read this file; check its permissions with `ls -l`") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise SpecError(f"{path}: cannot be read: {reason}; give the name of a YAML file") from None
+        raise SpecError(f"{path}: cannot be read: {reason}; give the name of a {kind} file") from None
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
-            raise SpecError(f"{path}: is a directory; give the name of a YAML file in it")
+            raise SpecError(f"{path}: is a directory; give the name of a {kind} file in it")
         if not stat.S_ISREG(mode):
-            raise SpecError(f"{path}: is a device or a pipe; give the name of a YAML file")
+            raise SpecError(f"{path}: is a device or a pipe; give the name of a {kind} file")
         with open(descriptor, "rb", closefd=False) as stream:
-            return stream.read(MAX_BYTES + 1)
+            return stream.read(most + 1)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}; check the disk it is on") from None
     finally:

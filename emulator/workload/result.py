@@ -1,6 +1,6 @@
 """The result of a run: one JSON document, which reports read and whose schema is `msgspec.json.schema(Result)`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -9,8 +9,11 @@ from emulator.fabric.inspect import Traffic
 from emulator.fabric.netem import HeldShaping
 from emulator.plan.model import Shaping
 
-SCHEMA_VERSION = 1
-"""Raised when a field changes its meaning or goes."""
+SCHEMA_VERSION = 2
+"""Raised when a field changes its meaning, goes, or is needed where it was not."""
+
+Text = Annotated[str, msgspec.Meta(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+"""Without control characters: a result may be another's, and what it says is printed on a terminal."""
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +30,8 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 class CableDirection(msgspec.Struct, frozen=True, kw_only=True):
     """One direction of a cable."""
 
-    sender: str
-    receiver: str
+    sender: Text
+    receiver: Text
     requested: Shaping
     held: HeldShaping
     """As read back from the kernel."""
@@ -39,10 +42,10 @@ class CableDirection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CableResult(msgspec.Struct, frozen=True, kw_only=True):
-    a: str
-    b: str
-    plane: str
-    profile: str
+    a: Text
+    b: Text
+    plane: Text
+    profile: Text
     mtu: int
     a_to_b: CableDirection
     b_to_a: CableDirection
@@ -53,34 +56,34 @@ class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool
     """False: the host was overloaded or a process starved, and `warnings` says how."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Text, ...] = ()
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What one run measured. All durations are in nanoseconds of `clock`, but for `wall_seconds`."""
 
     schema_version: int = SCHEMA_VERSION
-    emu_version: str
-    topology: str
-    workload: str
-    pattern: str
-    parameters: dict[str, int | str]
-    nodes: tuple[str, ...]
+    emu_version: Text
+    topology: Text
+    workload: Text
+    pattern: Text
+    parameters: dict[Text, int | Text]
+    nodes: tuple[Text, ...]
     """Those that took part, in the pattern's order."""
     payload_bytes: int
-    protocol: str = ""
+    protocol: Text = ""
     """What messages cost above their cables: a file of `protocols`; empty: nothing."""
-    kernel: str
+    kernel: Text
     """Where it ran: `host` or `guest`."""
     clock: Literal["virtual", "real"]
     seed: int
     """Of jitter, loss and reordering."""
     ideal: bool
     """Without jitter, loss, duplication and reordering."""
-    packet_order: str
+    packet_order: Text
     """What becomes of the order of packets under jitter in this kernel."""
     tokens: int
-    tokens_per_second: float
+    tokens_per_second: Annotated[float, msgspec.Meta(gt=0)]
     token_time_ns: Spread
     """From the start of a token to its end on the last node that has to finish."""
     communication_time_ns: Spread
@@ -107,12 +110,17 @@ def encode(result: Result) -> bytes:
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
 
 
+class _Version(msgspec.Struct):
+    schema_version: int
+
+
 def decode(data: bytes) -> Result:
     """The result that `encode` wrote. Raises WorkloadError on anything else."""
     try:
-        result = msgspec.json.decode(data, type=Result)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        # First by itself: a document of another version may lack what this one needs.
+        version = msgspec.json.decode(data, type=_Version).schema_version
+        if version != SCHEMA_VERSION:
+            raise WorkloadError(f"this result has schema version {version}, not {SCHEMA_VERSION}; run again")
+        return msgspec.json.decode(data, type=Result)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WorkloadError(f"this is no result of emu: {error}; make one with `emu bench --json`") from None
-    if result.schema_version != SCHEMA_VERSION:
-        raise WorkloadError(f"this result has schema version {result.schema_version}, not {SCHEMA_VERSION}; run again")
-    return result
