@@ -71,6 +71,12 @@ class FidelityError(EmuError):
     exit_code = 11
 
 
+class VerifyError(EmuError):
+    """The cluster was built, but a cable is not as it was requested: `emu verify` names it."""
+
+    exit_code = 13
+
+
 class StateError(EmuError):
     """The state directory or the cache cannot be used: full, read-only, or another user's."""
 

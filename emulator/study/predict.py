@@ -107,7 +107,7 @@ class Laboratory:
     def __init__(self, choice: Choice, progress: Progress, *, ideal: bool = True, limit_s: float = 60.0) -> None:
         self.choice = choice
         self.ideal = ideal
-        self._progress = progress
+        self.progress = progress
         self._limit_s = limit_s
         self._stack = contextlib.ExitStack()
         self._clusters: dict[str, Cluster] = {}
@@ -153,7 +153,7 @@ class Laboratory:
             traffic.update(count_bytes(program, recording))
 
         cluster = self._cluster(ask.topology)
-        result = measure(cluster, job.program, limit_s=self._limit_s, progress=self._progress, recorded=count)
+        result = measure(cluster, job.program, limit_s=self._limit_s, progress=self.progress, recorded=count)
         return Run(result.token_time_ns.p50, job.compute_ns, traffic, job.split.assumptions)
 
     def _cluster(self, topology: str) -> Cluster:
@@ -161,7 +161,7 @@ class Laboratory:
             self._clusters[topology] = self._stack.enter_context(
                 temporary(
                     self.plan(topology), self.choice, file=topology, memory="1GiB", seed=1, ideal=self.ideal,
-                    progress=self._progress,
+                    progress=self.progress,
                 )
             )  # fmt: skip
         return self._clusters[topology]

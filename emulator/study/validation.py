@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from emulator.place.choose import choose
 from emulator.study.engine import ENGINES, Per
+from emulator.study.experts import exchanges, section
 from emulator.study.predict import Ask, Laboratory, Prediction, predict
 from emulator.study.published import Point, published
 
@@ -104,6 +105,7 @@ def page(lab: Laboratory) -> str:
         f"| sent | {PUBLISHED_KB[0]} | {sent:,} | {sent / 1024:.2f} |\n"
         f"| received | {PUBLISHED_KB[1]} | {received:,} | {received / 1024:.2f} |"
     )
+    parts.append(section(exchanges(lab.choice, lab.progress)))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

@@ -26,7 +26,8 @@ Sockets = list[dict[int, socket.socket]]
 def connect(program: Program, namespaces: list[int]) -> Sockets:
     """All connections of `program`; `namespaces` are descriptors, one for each node. Raises WorkloadError."""
     _allow_files(2 * len(program.connections) + 4 * len(program.team.nodes) + 256)
-    _check_memory(program)
+    if not (program.protocol and program.protocol.user_space):
+        _check_memory(program)
     size = buffer_bytes(program)
     listeners: dict[tuple[int, str], socket.socket] = {}
     sockets: Sockets = [{} for _ in program.team.nodes]
