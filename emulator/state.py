@@ -45,6 +45,10 @@ class Record(msgspec.Struct, kw_only=True):
     pace: bool = False
     ready: bool = False
     """False while `up` is at work, and after an `up` that was killed."""
+    built: Plan | None = None
+    """The plan as it was built; None: `plan` is, since nothing was ever changed. `plan` is what is in force."""
+    changing: bool = False
+    """True while a command changes the cables, and after one that was killed: the kernel may hold old and new."""
 
 
 def state_directory() -> Path:
@@ -106,7 +110,7 @@ def read(name: str) -> Record:
         raise StateError(f"{path}: {error.strerror}") from None
     try:
         return msgspec.json.decode(data, type=Record)
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StateError(f"{path} is damaged ({error}); remove the cluster with: emu down {name}") from None
 
 
@@ -134,6 +138,36 @@ def locked(name: str, wait: float = 30.0) -> Iterator[None]:
     finally:
         if not directory.exists():
             path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def sweep() -> None:
+    """Remove the locks that killed commands left of clusters that are not there."""
+    for path in state_directory().glob("*.lock"):
+        name = path.name.removesuffix(".lock")
+        if CLUSTER_NAME.fullmatch(name) and not path.with_name(name).exists():
+            with contextlib.suppress(ClusterError), locked(name, wait=0):
+                pass  # whoever lets go of a lock without a cluster removes it
+
+
+@contextlib.contextmanager
+def alone(name: str) -> Iterator[None]:
+    """Hold a cluster against other measured runs, which would share its cables: they wait until this one has ended.
+
+    Raises ClusterError where the cluster is taken down meanwhile.
+    """
+    directory = cluster_directory(name)
+    gone = ClusterError(f"cluster {name!r} was taken down meanwhile; see: emu ps")
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise gone from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if not os.fstat(descriptor).st_nlink:
+            raise gone
+        yield
+    finally:
         os.close(descriptor)
 
 

@@ -18,6 +18,10 @@ from emulator.workload.result import Result
 @click.argument("target", metavar="TOPOLOGY|NAME")
 @options.run
 @options.written_file("-o", "--output", "file", help="Write the result's JSON here, too.")
+@click.option("--scenario", metavar="FILE", help="Change cables meanwhile: a file, or pull-cable, flap, brown-out.")
+@options.written_file(
+    "--scenario-plot", endings=(".png", ".svg", ".pdf"), help="Draw token time over time, the events marked."
+)
 @options.written_file("--trace", endings=(".json",), help="Write who computed, sent and waited, for ui.perfetto.dev.")
 @options.written_file("--timeline", endings=(".png", ".svg", ".pdf"), help="Draw a token, its critical path marked.")
 @click.option(
@@ -30,6 +34,7 @@ from emulator.workload.result import Result
 def bench(
     target: str,
     file: Path | None,
+    scenario_plot: Path | None,
     trace: Path | None,
     timeline: Path | None,
     token: int | None,
@@ -46,6 +51,8 @@ def bench(
     if token is not None and not (trace or timeline):
         raise UsageError("--token says which token to trace or draw; give --trace FILE.json or --timeline FILE.png too")
     wish = _wish(wishes)
+    if scenario_plot and not wish.scenario:
+        raise UsageError("--scenario-plot draws the events of a scenario; give --scenario FILE too")
     runs: list[tuple[Program, Recording]] = []
 
     def recorded(program: Program, recording: Recording) -> None:
@@ -64,6 +71,10 @@ def bench(
         write(file, result)
     ((program, recording),) = runs
     _write_timelines(program, recording, result, trace, timeline, token)
+    if scenario_plot:
+        from emulator.report.scenario import draw_scenario
+
+        draw_scenario(result, program, recording, scenario_plot)
     if as_json:
         output.print_json(result)
     else:
@@ -72,7 +83,11 @@ def bench(
         for one in (tables.times(result), tables.cables(result)):
             click.echo()
             output.table(*one[:3], left=one.left)
-        for made in (file, trace, timeline):
+        if result.events:
+            click.echo()
+            shown = tables.events(result)
+            output.table(*shown[:3], left=shown.left)
+        for made in (file, scenario_plot, trace, timeline):
             if made:
                 click.echo(f"written: {made}")
     for warning in result.fidelity.warnings:

@@ -10,6 +10,7 @@ import click
 from emulator import state
 from emulator.cli import options, output
 from emulator.errors import ClusterError, StateError, UsageError
+from emulator.plan.change import changes
 from emulator.state import Record
 
 
@@ -99,6 +100,8 @@ def down(name: str | None, everything: bool) -> None:
     for one in chosen:
         take_down(one)
         click.echo(f"{one} is down")
+    if everything:
+        state.sweep()
 
 
 @click.command(epilog="Example: emu ps --json")
@@ -126,6 +129,9 @@ def ps(as_json: bool) -> None:
     for row in rows:
         row[-1] = _age(float(row[-1])) if row[-1] else ""
     output.table("", columns, rows, left=5)
+    for summary in summaries:
+        for one in summary.get("changes", []):
+            click.echo(f"{summary['name']}: {one}")
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True}, epilog="Example: emu exec n0 -- ping -c 3 n1")
@@ -209,6 +215,7 @@ def _summary(record: Record) -> dict[str, Any]:
         "nodes": len(record.plan.computing),
         "cables": len(record.plan.cables),
         "age_seconds": round(time.time() - record.created, 1),
+        "changes": changes(record.plan, record.built),
     }
 
 
@@ -217,6 +224,8 @@ def _state(record: Record) -> str:
 
     if not record.ready:
         return "half-made"
+    if record.changing and alive(record):
+        return "half-changed"
     return "up" if alive(record) else "dead"
 
 

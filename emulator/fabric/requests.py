@@ -7,8 +7,8 @@ from typing import Any
 from emulator.errors import FabricError
 from emulator.fabric import netem
 from emulator.fabric.messages import ifaddrmsg, ifinfmsg, ndmsg, rtmsg
-from emulator.fabric.netlink import Request
-from emulator.plan.model import Cable, End, Node, Plan
+from emulator.fabric.netlink import NLM_F_CREATE, NLM_F_REPLACE, Request
+from emulator.plan.model import Cable, End, Neighbour, Node, Plan, Route
 
 LOOPBACK_INDEX = 1
 FIRST_INDEX = 16
@@ -21,6 +21,8 @@ _IFF_UP = 0x1
 _NUD_NOARP, _NUD_PERMANENT = 0x40, 0x80
 _NTF_MASTER = 0x04
 _RT_TABLE_MAIN, _RTPROT_STATIC, _RT_SCOPE_UNIVERSE, _RTN_UNICAST = 254, 4, 0, 1
+_RTN_UNREACHABLE = 7
+_REPLACE = NLM_F_CREATE | NLM_F_REPLACE
 
 GSO_MAX_SEGMENTS = 1
 """A cable carries packets of its MTU, so that loss, switches and serialisation count for each: no 64 kB super packets.
@@ -83,21 +85,60 @@ def node_requests(node: Node, cables: Mapping[str, Cable], index: Mapping[tuple[
         purpose = f"{where}: forwarding of {entry.mac} to {entry.interface}"
         yield _neighbour(_index(index, node, entry.interface), entry.mac, None, purpose)
     for route in node.routes:
-        message = rtmsg()
-        message["header"]["type"] = RTM_NEWROUTE
-        message["family"] = socket.AF_INET
-        message["dst_len"] = 32
-        message["table"] = _RT_TABLE_MAIN
-        message["proto"] = _RTPROT_STATIC
-        message["scope"] = _RT_SCOPE_UNIVERSE
-        message["type"] = _RTN_UNICAST
-        message["attrs"] = [
-            ("RTA_DST", route.destination.removesuffix("/32")),
-            ("RTA_GATEWAY", route.gateway),
-            ("RTA_OIF", _index(index, node, route.interface)),
-            *([("RTA_PREFSRC", node.address)] if node.address else []),
-        ]
-        yield Request(message, f"{where}: route to {route.destination} through {route.gateway} on {route.interface}")
+        yield Request(*_route(node, route, index))
+
+
+def _route(node: Node, route: Route, index: Mapping[tuple[str, str], int]) -> tuple[Any, str]:
+    """A route's message, and what it is for."""
+    message = _route_message(route.destination, _RTN_UNICAST)
+    message["attrs"] = [
+        *message["attrs"],
+        ("RTA_GATEWAY", route.gateway),
+        ("RTA_OIF", _index(index, node, route.interface)),
+        *([("RTA_PREFSRC", node.address)] if node.address else []),
+    ]
+    where = f"node {node.name}"
+    return message, f"{where}: route to {route.destination} through {route.gateway} on {route.interface}"
+
+
+def _route_message(destination: str, kind: int) -> Any:
+    message = rtmsg()
+    message["header"]["type"] = RTM_NEWROUTE
+    message["family"] = socket.AF_INET
+    message["dst_len"] = 32
+    message["table"] = _RT_TABLE_MAIN
+    message["proto"] = _RTPROT_STATIC
+    message["scope"] = _RT_SCOPE_UNIVERSE
+    message["type"] = kind
+    message["attrs"] = [("RTA_DST", destination.removesuffix("/32"))]
+    return message
+
+
+def new_route(node: Node, route: Route, index: Mapping[tuple[str, str], int]) -> Request:
+    """A route in place of the one that the node has to that destination, if it has one."""
+    message, purpose = _route(node, route, index)
+    return Request(message, purpose, _REPLACE)
+
+
+def no_route(node: Node, destination: str) -> Request:
+    """Nothing leads to `destination` any more: programs are told so at once."""
+    return Request(
+        _route_message(destination, _RTN_UNREACHABLE), f"node {node.name}: no route to {destination}", _REPLACE
+    )
+
+
+def new_neighbour(node: Node, neighbour: Neighbour, index: Mapping[tuple[str, str], int]) -> Request:
+    """A permanent neighbour in place of the entry there is: a cable that goes down takes its own along."""
+    purpose = f"node {node.name}: neighbour {neighbour.address} on {neighbour.interface}"
+    made = _neighbour(_index(index, node, neighbour.interface), neighbour.mac, neighbour.address, purpose)
+    return Request(made.message, purpose, _REPLACE)
+
+
+def interface_state(node: Node, interface: str, up: bool, index: Mapping[tuple[str, str], int]) -> Request:
+    """An interface that is there goes up or down."""
+    message = _link(_index(index, node, interface), up=up)
+    message["change"] = _IFF_UP
+    return Request(message, f"node {node.name}: interface {interface} {'up' if up else 'down'}", flags=0)
 
 
 def _end_requests(node: str, cable: Cable, index: int, master: int | None) -> Iterator[Request]:

@@ -29,6 +29,7 @@ from emulator.guest.protocol import (
     STDIN,
     Answer,
     Apply,
+    Change,
     Control,
     Decoder,
     Done,
@@ -38,6 +39,7 @@ from emulator.guest.protocol import (
     Look,
     Opening,
     PowerOff,
+    Probe,
     Run,
     Running,
     Set,
@@ -208,10 +210,16 @@ class Agent:
             case Apply(path):
                 plan = decode(Path(path).read_bytes())
                 self.running[channel] = Job(self, channel, apply(plan), lambda: setattr(self, "plan", plan))
-            case Run(program, recording):
+            case Change(path, everything):
+                new = decode(Path(path).read_bytes())
+                work = change(self.standing, new, everything)
+                self.running[channel] = Job(self, channel, work, lambda: setattr(self, "plan", new))
+            case Run(program, recording, events):
                 self.running[channel] = Job(
-                    self, channel, run(self.standing, program, recording, self.start.virtual), measures=True
+                    self, channel, run(self.standing, program, recording, self.start.virtual, events), measures=True
                 )
+            case Probe(ask, found):
+                self.running[channel] = Job(self, channel, probe(self.standing, ask, found), measures=True)
             case Inspect():
                 self.running[channel] = Job(self, channel, inspect(self.standing))
             case Set(values):
@@ -256,8 +264,19 @@ def apply(plan: Plan) -> Work:
     return work
 
 
-def run(plan: Plan, program: str, recording: str, virtual: bool) -> Work:
+def change(old: Plan, new: Plan, everything: bool) -> Work:
+    from emulator.fabric.change import change
+
+    def work(_report: Callable[[str, float], None]) -> bytes:
+        change(old, new, everything)
+        return b"null"
+
+    return work
+
+
+def run(plan: Plan, program: str, recording: str, virtual: bool, events: str) -> Work:
     from emulator.fabric.reshape import reshape
+    from emulator.plan.event import decode as decode_events
     from emulator.workload.program import decode
     from emulator.workload.run import run
 
@@ -266,7 +285,18 @@ def run(plan: Plan, program: str, recording: str, virtual: bool) -> Work:
             # Who is woken first runs first. The fair scheduler would ask what each has done since the guest was booted.
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         reshape(plan)  # equal runs begin from equal seeds
-        run(plan, decode(Path(program).read_bytes()), Path(recording), report)
+        timed = decode_events(Path(events).read_bytes()) if events else ()
+        run(plan, decode(Path(program).read_bytes()), Path(recording), report, timed)
+        return b"null"
+
+    return work
+
+
+def probe(plan: Plan, ask: bytes, found: str) -> Work:
+    from emulator.fabric.probe import Ask, probe
+
+    def work(report: Callable[[str, float], None]) -> bytes:
+        Path(found).write_bytes(msgspec.json.encode(probe(plan, msgspec.json.decode(ask, type=Ask), report)))
         return b"null"
 
     return work
@@ -322,11 +352,18 @@ def share_memory_with_tcp() -> None:
     Path("/proc/sys/net/ipv4/tcp_mem").write_text(f"{pages // 2} {pages * 5 // 8} {pages * 3 // 4}")
 
 
+def drop_nothing_between_cable_and_node() -> None:
+    """Let any number of packets wait for a processor: Linux drops those beyond 1000, and on the virtual clock all that
+    cables bring at one instant wait."""
+    Path("/proc/sys/net/core/netdev_max_backlog").write_text("1000000")
+
+
 def main(argument: str) -> None:
     start = msgspec.json.decode(argument, type=Start)
     os.environ.update(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME="/root", LANG="C.UTF-8")
     mounts.mount_guest(start.scratch, start.keep)
     share_memory_with_tcp()
+    drop_nothing_between_cable_and_node()
     time.clock_settime(time.CLOCK_REALTIME, start.now)
     # Not SCHED_FIFO: the scheduler puts ordinary processes before that once they have not used 50 ms of processor in a
     # second (kernel/sched/deadline.c, fair_server). On the virtual clock nobody uses any.

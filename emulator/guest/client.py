@@ -17,6 +17,7 @@ from emulator.guest.protocol import (
     REQUEST,
     Answer,
     Apply,
+    Change,
     Decoder,
     Done,
     Exited,
@@ -26,6 +27,7 @@ from emulator.guest.protocol import (
     Look,
     Opening,
     PowerOff,
+    Probe,
     Progress,
     Request,
     Run,
@@ -109,6 +111,22 @@ class Client:
                 path.write_bytes(encode_plan(plan))
             self._ask(Apply(str(path)), progress, limit=0)
 
+    def change(self, plan: Plan, everything: bool) -> None:
+        """Go to another plan of the same nodes and cables. Raises FabricError as fabric.change does."""
+        with self._scratch() as scratch:
+            path = scratch / "plan.json"
+            with translated(path):
+                path.write_bytes(encode_plan(plan))
+            self._ask(Change(str(path), everything))
+
+    def probe(self, ask: bytes, progress: Report | None = None, limit: float = LIMIT) -> bytes:
+        """Measure the cables: the JSON of a `fabric.probe.Ask` in, that of a list of its `Found` back."""
+        with self._scratch() as scratch:
+            found = scratch / "found.json"
+            self._ask(Probe(ask, str(found)), progress, limit)
+            with translated(found):
+                return found.read_bytes()
+
     def exec(
         self,
         node: str,
@@ -139,13 +157,27 @@ class Client:
             cpu_speed=cpu_speed,
         )
 
-    def run(self, program: bytes, recording: Path, progress: Report | None = None, limit: float = LIMIT) -> None:
-        """Run a workload: an encoded Program in, its recording written to `recording`. Raises WorkloadError."""
+    def run(
+        self,
+        program: bytes,
+        recording: Path,
+        progress: Report | None = None,
+        limit: float = LIMIT,
+        events: bytes = b"",
+    ) -> None:
+        """Run a workload: an encoded Program in, its recording written to `recording`. Raises WorkloadError.
+
+        `events`: encoded ones of plan.event, that change the cables meanwhile.
+        """
         with self._scratch() as scratch:
             path, made = scratch / "program.json", scratch / "recording"
             with translated(path):
                 path.write_bytes(program)
-            self._ask(Run(str(path), str(made)), progress, limit)
+            timed = scratch / "events.json"
+            if events:
+                with translated(timed):
+                    timed.write_bytes(events)
+            self._ask(Run(str(path), str(made), str(timed) if events else ""), progress, limit)
             with translated(recording):
                 shutil.move(made, recording)
 

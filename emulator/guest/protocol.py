@@ -44,6 +44,15 @@ class Apply(msgspec.Struct, tag=True):
     """Path of the encoded plan, in the scratch directory."""
 
 
+class Change(msgspec.Struct, tag=True):
+    """Go from the plan that stands to another one with the same nodes and cables. Answered by an empty `Done`."""
+
+    plan: str
+    """Path of the encoded plan, in the scratch directory."""
+    everything: bool
+    """Set all values, whether they differ or not: a change before this one was cut short."""
+
+
 class Exec(msgspec.Struct, tag=True):
     """Run a command in a node. Answered by `Exited`."""
 
@@ -68,6 +77,17 @@ class Run(msgspec.Struct, tag=True):
     """Path of the encoded program, in the scratch directory."""
     recording: str
     """Where the recording goes, in the scratch directory."""
+    events: str = ""
+    """Path of the encoded events that change the cables meanwhile, in the scratch directory; empty: none."""
+
+
+class Probe(msgspec.Struct, tag=True):
+    """Measure the cables. Answered by `Done` with the JSON of a list of `fabric.probe.Found`."""
+
+    ask: bytes
+    """The JSON of a `fabric.probe.Ask`."""
+    found: str
+    """Where what was found goes, in the scratch directory: thousands of cables are more than a frame holds."""
 
 
 class Inspect(msgspec.Struct, tag=True):
@@ -92,7 +112,7 @@ class Status(msgspec.Struct, tag=True):
     """Answered by the supervisor itself: `Done` with the JSON of a `State`."""
 
 
-Request = Apply | Exec | Run | Inspect | Set | Look | PowerOff | Status
+Request = Apply | Change | Exec | Run | Probe | Inspect | Set | Look | PowerOff | Status
 
 
 class Opening(msgspec.Struct):
@@ -207,7 +227,7 @@ def unpack(data: bytes, kind: Any) -> Any:
     """A packed payload, of the type (or one of the union) `kind`. Raises ProtocolError where it is not."""
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"a message of another version of emu came over the wire ({error})") from None
 
 

@@ -6,6 +6,9 @@ from typing import Protocol
 import msgspec
 
 from emulator.fabric.inspect import CableState
+from emulator.fabric.probe import Ask, Found
+from emulator.plan.event import TimedPlan
+from emulator.plan.model import Plan
 from emulator.state import Record
 from emulator.workload.program import Program
 from emulator.workload.recording import Recording
@@ -37,8 +40,19 @@ class Cluster(Protocol):
     def exec(self, order: Order) -> int:
         """Run a command and return its exit status, 128 + n if signal n ended it."""
 
-    def run(self, program: Program, progress: Progress, limit_s: float) -> Recording:
-        """Run a workload; jitter and loss begin from their seeds. Raises WorkloadError, StalledError, GuestError."""
+    def run(
+        self, program: Program, progress: Progress, limit_s: float, events: tuple[TimedPlan, ...] = ()
+    ) -> Recording:
+        """Run a workload; jitter and loss begin from their seeds, `events` change cables beside it.
+
+        Raises WorkloadError, StalledError, GuestError.
+        """
+
+    def change(self, before: Plan, after: Plan, everything: bool) -> None:
+        """Go from the plan that stands to another one of the same nodes and cables; `everything`: set all anew."""
+
+    def probe(self, ask: Ask, progress: Progress, limit_s: float) -> list[Found]:
+        """Measure both directions of every cable, in the plan's order. Raises FabricError."""
 
     def inspect(self) -> tuple[CableState, ...]:
         """The cables, read back from the kernel that holds them."""

@@ -8,10 +8,14 @@ from emulator import state
 from emulator.errors import PlaceError, UsageError
 from emulator.fabric.inspect import CableState
 from emulator.fabric.journal import Journal, ProcessEntry, start_time
+from emulator.fabric.probe import Ask, Found
 from emulator.guest.build import find_kernel
 from emulator.guest.client import Client, connect
 from emulator.guest.launch import launch
 from emulator.place.cluster import Order, Progress
+from emulator.plan.event import TimedPlan
+from emulator.plan.event import encode as encode_events
+from emulator.plan.model import Plan
 from emulator.spec.units import BYTES
 from emulator.state import Record
 from emulator.workload.program import Program
@@ -66,13 +70,23 @@ class GuestCluster:
             limit=order.limit_s,
         )
 
-    def run(self, program: Program, progress: Progress, limit_s: float) -> Recording:
+    def run(
+        self, program: Program, progress: Progress, limit_s: float, events: tuple[TimedPlan, ...] = ()
+    ) -> Recording:
         path = self.directory / "recording"
         try:
-            self.client.run(encode_program(program), path, progress, limit_s)
+            self.client.run(encode_program(program), path, progress, limit_s, encode_events(events) if events else b"")
             return Recording.load(path)
         finally:
             path.unlink(missing_ok=True)
+
+    def change(self, before: Plan, after: Plan, everything: bool) -> None:
+        del before  # The agent holds it.
+        self.client.change(after, everything)
+
+    def probe(self, ask: Ask, progress: Progress, limit_s: float) -> list[Found]:
+        found = self.client.probe(msgspec.json.encode(ask), progress, limit_s)
+        return msgspec.json.decode(found, type=list[Found])
 
     def inspect(self) -> tuple[CableState, ...]:
         return msgspec.json.decode(self.client.inspect(), type=tuple[CableState, ...])

@@ -6,11 +6,15 @@ from pathlib import Path
 from emulator import state
 from emulator.errors import UsageError
 from emulator.fabric.apply import apply
+from emulator.fabric.change import change
 from emulator.fabric.enter import enter
 from emulator.fabric.inspect import CableState, inspect
 from emulator.fabric.journal import Journal
+from emulator.fabric.probe import Ask, Found, probe
 from emulator.fabric.reshape import reshape
 from emulator.place.cluster import Order, Progress
+from emulator.plan.event import TimedPlan
+from emulator.plan.model import Plan
 from emulator.state import Record
 from emulator.workload.program import Program
 from emulator.workload.recording import Recording
@@ -39,10 +43,19 @@ class HostCluster:
         except OSError as error:
             raise UsageError(f"{order.argv[0]}: {error.strerror}") from None
 
-    def run(self, program: Program, progress: Progress, limit_s: float) -> Recording:
+    def run(
+        self, program: Program, progress: Progress, limit_s: float, events: tuple[TimedPlan, ...] = ()
+    ) -> Recording:
         del limit_s  # Real time does not stand still.
         reshape(self.record.plan)
-        return run(self.record.plan, program, self.directory / "recording", progress)
+        return run(self.record.plan, program, self.directory / "recording", progress, events)
+
+    def change(self, before: Plan, after: Plan, everything: bool) -> None:
+        change(before, after, everything)
+
+    def probe(self, ask: Ask, progress: Progress, limit_s: float) -> list[Found]:
+        del limit_s
+        return probe(self.record.plan, ask, progress)
 
     def inspect(self) -> tuple[CableState, ...]:
         return inspect(self.record.plan)

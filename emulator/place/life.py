@@ -13,7 +13,7 @@ from types import FrameType
 
 from emulator import state
 from emulator.errors import ClusterError, StateError, UsageError
-from emulator.fabric.journal import Journal, ProcessEntry, read, start_time
+from emulator.fabric.journal import Journal
 from emulator.fabric.namespace import namespace_path
 from emulator.fabric.teardown import Report, teardown
 from emulator.guest.supervisor import bound_to
@@ -91,9 +91,7 @@ def alive(record: Record) -> bool:
     """Whether what the record says is really there: all its namespaces, or its guest."""
     if record.place == "host":
         return all(namespace_path(node.namespace).exists() for node in record.plan.nodes)
-    entries = read(state.cluster_directory(record.name) / "journal")
-    processes = [entry for entry in entries if isinstance(entry, ProcessEntry) and entry.pid is not None]
-    return any(start_time(entry.pid) == entry.start_time for entry in processes if entry.pid is not None)
+    return supervisor_of(state.cluster_directory(record.name)) is not None
 
 
 def down(name: str) -> Report:
@@ -145,17 +143,25 @@ def _remove(name: str) -> Report:
     return report
 
 
-def end_supervisor(directory: Path) -> None:
-    """End the guest's supervisor, which listens on a socket there: it is found so even where the journal was lost."""
+def supervisor_of(directory: Path) -> int | None:
+    """The pid of the supervisor that listens on the socket there; None: no guest of this user's runs.
+
+    It is found so even where the journal was lost, and never taken for a process that got its pid.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             bound_to(directory, connection.connect)
         except OSError:
-            return
+            return None
         pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if user == os.geteuid():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        return int(pid) if user == os.geteuid() else None
+
+
+def end_supervisor(directory: Path) -> None:
+    """End the guest's supervisor."""
+    if (pid := supervisor_of(directory)) is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ def build(
     """
     switches = list(dict.fromkeys(link.b for link in links if link.b_kind == "switch"))
     cables = _cables(links, switches, run_seed)
-    routes = _routes(list(topology.members), cables, switches)
+    routes = routes_over(list(topology.members), cables, switches)
     buffer = _socket_buffer(cables, routes)
     nodes = [
         Node(
@@ -140,8 +140,8 @@ def _shaping(flow: Flow, flow_seed: int) -> Shaping:
     )
 
 
-def _routes(nodes: list[str], cables: Sequence[Cable], switches: list[str]) -> dict[str, list[Route]]:
-    """Each node's routes to all others it can reach."""
+def routes_over(nodes: list[str], cables: Sequence[Cable], switches: list[str]) -> dict[str, list[Route]]:
+    """Each node's routes over `cables` to all others it can reach. `nodes`: all that are no switches, in order."""
     hops = by_sender(both_directions((c.a.node, c.b.node, c.a.egress.delay_ns, c.b.egress.delay_ns) for c in cables))
     own = {name: addresses.own(index) for index, name in enumerate(nodes)}
     routes = {}

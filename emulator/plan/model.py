@@ -122,6 +122,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Each plane's nodes, in order."""
     hosts: dict[str, str] = {}
     """Host name to own address, for every node."""
+    down: tuple[str, ...] = ()
+    """Names of the cables that are pulled. They stand among `cables`; no route leads over them."""
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)

@@ -75,6 +75,28 @@ def _spread(spread: Spread) -> list[str]:
     return [us(value) for value in (spread.min, spread.p50, spread.p90, spread.p99, spread.max, spread.mean)]
 
 
+def events(result: Result) -> Table:
+    """What each event of the scenario cost, times in microseconds."""
+
+    def known(value: int | None) -> str:
+        return "" if value is None else us(value)
+
+    rows = [
+        [
+            event.what if event.happened else f"{event.what} (the run had ended)",
+            str(event.tokens_before),
+            str(event.tokens_until_next),
+            known(event.usual_token_time_ns),
+            known(event.token_time_ns),
+            known(event.slowest_token_ns),
+            known(event.recovered_after_ns),
+        ]
+        for event in result.events
+    ]
+    columns = ["event", "tokens before", "until next", "usual us", "p50 us", "slowest us", "recovered after us"]
+    return Table("", columns, rows)
+
+
 def us(nanoseconds: float) -> str:
     """Microseconds with all that a nanosecond clock gives."""
     return f"{nanoseconds / 1000:,.3f}"

@@ -6,7 +6,7 @@ from typing import Literal
 from emulator.errors import SpecError
 from emulator.spec.load import suggest
 
-Kind = Literal["topology", "profile", "workload", "model", "protocol"]
+Kind = Literal["topology", "profile", "workload", "model", "protocol", "scenario"]
 
 DIRECTORIES: dict[Kind, str] = {
     "topology": "topologies",
@@ -14,6 +14,7 @@ DIRECTORIES: dict[Kind, str] = {
     "workload": "workloads",
     "model": "workloads/models",
     "protocol": "protocols",
+    "scenario": "scenarios",
 }
 
 _PACKAGE = Path(__file__).resolve().parent.parent

@@ -9,6 +9,7 @@ from emulator.place.cluster import Progress
 from emulator.place.life import attach, temporary
 from emulator.study.measure import Recorded, measure
 from emulator.study.prepare import memory_for, read_plan, read_program
+from emulator.study.scenario import read_events
 from emulator.workload.result import Result
 
 
@@ -25,6 +26,8 @@ class Wish(NamedTuple):
     cpu_speed: float | None = None
     memory: str = "1GiB"
     limit_s: float = 60.0
+    scenario: str | None = None
+    """A file, or the name of a shipped one: what happens to the cables meanwhile."""
 
 
 def bench_topology(
@@ -41,6 +44,7 @@ def bench_topology(
         ideal=wish.ideal,
     )
     program = read_program(plan, wish.workload, tokens=wish.tokens, settings=wish.settings)
+    events = read_events(wish.scenario, plan) if wish.scenario else ()
     with temporary(
         plan,
         choice,
@@ -50,11 +54,13 @@ def bench_topology(
         ideal=wish.ideal,
         progress=progress,
     ) as cluster:
-        return measure(cluster, program, limit_s=wish.limit_s, progress=progress, recorded=recorded)
+        return measure(cluster, program, limit_s=wish.limit_s, progress=progress, recorded=recorded, events=events)
 
 
 def bench_cluster(name: str, wish: Wish, progress: Progress, recorded: Recorded | None = None) -> Result:
     """Measure on a cluster that stands, as it stands."""
     cluster = attach(name)
-    program = read_program(cluster.record.plan, wish.workload, tokens=wish.tokens, settings=wish.settings)
-    return measure(cluster, program, limit_s=wish.limit_s, progress=progress, recorded=recorded)
+    record = cluster.record
+    program = read_program(record.plan, wish.workload, tokens=wish.tokens, settings=wish.settings)
+    events = read_events(wish.scenario, record.plan, record.built) if wish.scenario else ()
+    return measure(cluster, program, limit_s=wish.limit_s, progress=progress, recorded=recorded, events=events)

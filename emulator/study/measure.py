@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from emulator import state
 from emulator.place.cluster import Cluster, Progress
+from emulator.plan.event import TimedPlan
+from emulator.study.scenario import costs
 from emulator.workload.fidelity import HostWatch
 from emulator.workload.program import Program
 from emulator.workload.recording import Recording
@@ -23,18 +26,29 @@ PACKET_ORDER = {
 
 
 def measure(
-    cluster: Cluster, program: Program, *, limit_s: float, progress: Progress, recorded: Recorded | None = None
+    cluster: Cluster,
+    program: Program,
+    *,
+    limit_s: float,
+    progress: Progress,
+    recorded: Recorded | None = None,
+    events: tuple[TimedPlan, ...] = (),
 ) -> Result:
-    """Run `program` on `cluster`, watch the host if the clock is real, and work out the result."""
+    """Run `program` on `cluster`, watch the host if the clock is real, and work out the result.
+
+    `events` change the cables meanwhile; what each cost is in the result.
+    """
     record = cluster.record
     if program.protocol:
         program = replace(program, protocol=program.protocol.on(record.clock))
     watch = HostWatch(*cluster.pids()) if record.clock == "real" else None
-    before = cluster.inspect()
-    started = time.monotonic()
-    with watch or contextlib.nullcontext():
-        recording = cluster.run(program, progress, limit_s)
-    wall = time.monotonic() - started
+    with state.alone(record.name):
+        before = cluster.inspect()
+        started = time.monotonic()
+        with watch or contextlib.nullcontext():
+            recording = cluster.run(program, progress, limit_s, events)
+        wall = time.monotonic() - started
+        after = cluster.inspect()
     if recorded:
         recorded(program, recording)
     charged = [node.name for node in record.plan.computing if node.cpu_speed]
@@ -43,12 +57,12 @@ def measure(
         if charged
         else []
     )
-    return summarise(
+    result = summarise(
         record.plan,
         program,
         recording,
         before=before,
-        after=cluster.inspect(),
+        after=after,
         kernel=record.place,
         clock=record.clock,
         packet_order=PACKET_ORDER[record.place],
@@ -58,3 +72,4 @@ def measure(
         warnings=warnings,
         overload=watch.overload if watch else (),
     )
+    return replace(result, events=costs(events, program, recording)) if events else result

@@ -91,7 +91,12 @@ class Wiring:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.nodes = {node.name: node for node in plan.nodes}
-        ends = [pair for cable in plan.cables for pair in ((cable, cable.a, cable.b), (cable, cable.b, cable.a))]
+        ends = [
+            pair
+            for cable in plan.cables
+            if cable.name not in plan.down
+            for pair in ((cable, cable.a, cable.b), (cable, cable.b, cable.a))
+        ]
         self.by_interface = {(end.node, end.interface): (cable, end, far) for cable, end, far in ends}
         self.by_address = {_bare(end.address): (cable, end, far) for cable, end, far in ends if end.address}
 

@@ -59,6 +59,27 @@ class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[Text, ...] = ()
 
 
+class EventResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one event of a scenario cost. Times in nanoseconds of the run's clock; tokens count as they end."""
+
+    at_ns: int
+    """After the common start."""
+    what: Text
+    happened: bool
+    """False: the run had ended before."""
+    tokens_before: int
+    tokens_until_next: int
+    """Those that ended after it and before the next event, or the end."""
+    usual_token_time_ns: int | None
+    """Median of the tokens before the first event; None: there was none."""
+    token_time_ns: int | None
+    """Median of `tokens_until_next`."""
+    slowest_token_ns: int | None
+    recovered_after_ns: int | None
+    """From the event to the end of the first token, begun after it, that took at most 1.05 times the usual time; None:
+    none did."""
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What one run measured. All durations are in nanoseconds of `clock`, but for `wall_seconds`."""
 
@@ -101,6 +122,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """TCP packets sent again."""
     cables: tuple[CableResult, ...]
     fidelity: Fidelity
+    events: tuple[EventResult, ...] = ()
+    """Of the scenario that ran beside it."""
     wall_seconds: float
     """What the run took in the person's time, from its start to its recording."""
 

@@ -5,13 +5,14 @@ a byte when it has warmed up, its record or what went wrong at the end. What eac
 costs no system call: for each node, messages received so far, and the node it waits for plus 1.
 """
 
+import contextlib
 import gc
 import mmap
 import os
 import select
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic_ns
 from typing import NoReturn
@@ -20,6 +21,7 @@ import msgspec
 
 from emulator.errors import WorkloadError
 from emulator.linux import CLONE_NEWNET, set_cpu_speed, set_parent_death_signal, set_timer_slack, setns, sleep_until
+from emulator.plan.event import TimedPlan
 from emulator.plan.model import Plan
 from emulator.workload.node import Node
 from emulator.workload.program import Program
@@ -62,9 +64,16 @@ class Child:
         return f"its process was ended by signal {-status}" if status < 0 else f"its process ended with status {status}"
 
 
-def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallback | None = None) -> Recording:
+def run(
+    plan: Plan,
+    program: Program,
+    recording: Path,
+    progress: ProgressCallback | None = None,
+    events: Sequence[TimedPlan] = (),
+) -> Recording:
     """Runs `program` on the standing cluster of `plan` and saves the stamps to `recording`.
 
+    `events` change the cables while it runs; the plan is in force again at the end.
     Raises WorkloadError that names the node and the reason where a process ends early, a message is wrong, or nothing
     moves for `program.stall_ns`. No process is left, however this ends.
     """
@@ -74,6 +83,7 @@ def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallbac
     signs = memoryview(shared).cast("Q")
     children: list[Child] = []
     start_read, start_write = os.pipe()
+    changing = 0
     try:
         # Connections, too, begin at a tick: what TCP does at first depends on where between two ticks it is.
         sleep_until(-(-monotonic_ns() // ALIGNMENT_NS) * ALIGNMENT_NS)
@@ -88,6 +98,8 @@ def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallbac
                 sock.close()
         _wait(program, children, signs, progress, lambda child: child.data == READY)
         start_ns = -(-(monotonic_ns() + MARGIN_NS) // ALIGNMENT_NS) * ALIGNMENT_NS
+        if events:
+            changing = _fork_changes(plan, events, start_ns)
         os.write(start_write, start_ns.to_bytes(8, "little") * len(children))
         # None does more than wait while others still measure: what it did would cost them time on the virtual clock.
         _wait(program, children, signs, progress, lambda child: child.data == READY + ENDED)
@@ -95,6 +107,8 @@ def run(plan: Plan, program: Program, recording: Path, progress: ProgressCallbac
         _wait(program, children, signs, progress, lambda child: child.ended)
     finally:
         _end(children)
+        if changing:
+            _end_changes(plan, events, changing)
         gc.unfreeze()
         for descriptor in (start_read, start_write, *namespaces):
             os.close(descriptor)
@@ -247,6 +261,43 @@ def _end(children: list[Child]) -> None:
         if child.pid:
             os.kill(child.pid, signal.SIGKILL)
             os.waitpid(child.pid, 0)
+
+
+def _fork_changes(plan: Plan, events: Sequence[TimedPlan], start_ns: int) -> int:
+    """A process that changes the cables at their times, beside the nodes. Returns its pid."""
+    from emulator.fabric.change import change
+
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        set_parent_death_signal(signal.SIGKILL)
+        before = plan
+        for event in events if os.getppid() == parent else ():
+            sleep_until(start_ns + event.at_ns)
+            change(before, event.plan)
+            before = event.plan
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _end_changes(plan: Plan, events: Sequence[TimedPlan], pid: int) -> None:
+    """End that process and bring all back to the plan. Raises WorkloadError where a change had failed."""
+    from emulator.fabric.change import change
+
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    # What connections say as they close is on its way: who reads the counters next finds all of it carried.
+    sleep_until(monotonic_ns() + ALIGNMENT_NS)
+    # It may have been ended in the middle of a change.
+    change(events[-1].plan, plan, everything=True)
+    if status > 0:
+        raise WorkloadError("an event of the scenario could not be carried out in the kernel; run it again")
 
 
 def _open_wait_counter() -> int | None:

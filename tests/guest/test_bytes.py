@@ -1,7 +1,8 @@
 """Bytes on the cables: what a formula says, what the recording holds, and what the kernel counted, all the same.
 
-A cable's counters hold whole frames. Headers come off packet by packet; what a run costs besides its tokens (connections,
-congestion windows, warm-up) comes off by taking the difference of two runs that differ in their number of tokens alone.
+A cable's counters hold whole frames. Headers come off packet by packet; what a run costs besides its tokens
+(connections, congestion windows, warm-up) comes off by taking the difference of two runs that differ in their number of
+tokens alone.
 """
 
 from collections.abc import Iterator
@@ -99,9 +100,7 @@ def on_cables(before: tuple[CableState, ...], after: tuple[CableState, ...], nod
 
 def run(cluster: Cluster, workload: str, tokens: int, settings: tuple[str, ...]) -> tuple[Result, Bytes, Bytes]:
     """The result, what the recording says of each token, and what the cables carried in all."""
-    program = read_program(
-        cluster.record.plan, workload, tokens=tokens, settings=(*settings, "warmup_tokens=2", "compute_per_node=0ns")
-    )
+    program = read_program(cluster.record.plan, workload, tokens=tokens, settings=(*settings, "warmup_tokens=2"))
     recorded: Bytes = {}
 
     def count(program: Program, recording: Recording) -> None:

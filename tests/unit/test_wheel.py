@@ -15,7 +15,7 @@ def test_the_wheel_is_whole(tmp_path: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
         f"emulator/shipped/{path.relative_to(ROOT)}"
-        for name in ("topologies", "netem_profiles", "workloads", "workloads/models", "protocols")
+        for name in ("topologies", "netem_profiles", "workloads", "workloads/models", "protocols", "scenarios")
         for path in (ROOT / name).glob("*.yaml")
     }
     tracked = subprocess.run(["git", "ls-files", "emulator"], cwd=ROOT, check=True, capture_output=True, text=True)
