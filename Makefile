@@ -3,7 +3,7 @@ EMU := .venv/bin/emu
 PYTHON := .venv/bin/python
 OUT := out
 
-.PHONY: setup kernel demo test check unit guest bench validation wheel clean
+.PHONY: setup kernel demo test check unit guest bench validation wheel clean fuzz stateful
 
 setup:
 	@tools/setup.sh
@@ -38,6 +38,16 @@ bench: kernel
 # docs/validation.md: predictions held against published measurements. Takes some minutes.
 validation: kernel
 	@$(PYTHON) -m emulator.study.validation docs/validation.md
+
+# Random and damaged input for all that is read: make fuzz SECONDS=60
+SECONDS := 60
+fuzz: setup
+	@$(PYTHON) -m tests.fuzz $(SECONDS)
+
+# Random sequences of commands and kills: make stateful SEQUENCES=200
+SEQUENCES := 200
+stateful: kernel
+	@$(PYTHON) -m tests.guest.stateful $(SEQUENCES)
 
 wheel: setup
 	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .

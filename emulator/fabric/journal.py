@@ -128,9 +128,10 @@ def read(path: Path) -> list[AnyEntry]:
     for line in lines:
         try:
             entry = msgspec.json.decode(line, type=AnyEntry)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
-        found[_key(entry)] = entry
+        if "\0" not in getattr(entry, "path", ""):  # no file's name: another wrote this line
+            found[_key(entry)] = entry
     return list(found.values())
 
 

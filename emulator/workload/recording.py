@@ -53,5 +53,5 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
         """Raises WorkloadError where the file is missing or is no recording."""
         try:
             return msgspec.msgpack.decode(path.read_bytes(), type=cls)
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise WorkloadError(f"the run left no whole recording in {path}: {error}; run it again") from None
