@@ -73,6 +73,57 @@ def model_show(name: str, as_json: bool) -> None:
         click.echo(path.read_text().rstrip())
 
 
+@model.command("compute", epilog="Example: emu model compute deepseek-v3 --nodes 4 --prompt 1024")
+@click.argument("name")
+@click.option("--memory-bandwidth", default="819GB/s", show_default=True, help="Of each node.")
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="That share the work evenly.")
+@click.option("--efficiency", type=click.FloatRange(0.01, 1), help="Share of the bandwidth that is reached.")
+@click.option("--teraflops", type=click.FloatRange(0.001), default=20.0, show_default=True, help="A node reaches.")
+@click.option("--prompt", type=click.IntRange(1), default=1024, show_default=True, help="Tokens of a prompt.")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences of a training step.")
+@options.as_json
+def model_compute(
+    name: str,
+    memory_bandwidth: str,
+    nodes: int,
+    efficiency: float | None,
+    teraflops: float,
+    prompt: int,
+    batch: int,
+    as_json: bool,
+) -> None:
+    """What a model computes, without any communication: a token of decode, a prompt of prefill, and the activations
+    that a training step keeps with and without checkpointing."""
+    from emulator.spec.load import load
+    from emulator.spec.model import DECODE_EFFICIENCY, Model
+    from emulator.spec.units import BANDWIDTH
+
+    try:
+        bandwidth = BANDWIDTH.parse(memory_bandwidth)
+    except ValueError as error:
+        raise UsageError(f"--memory-bandwidth: {error}") from None
+    card = load(resolve("model", name), Model)
+    reached = DECODE_EFFICIENCY if efficiency is None else efficiency
+    found = {
+        "decode_ns": card.decode_ns(bandwidth, efficiency=reached, context=prompt) // nodes,
+        "prefill_ns": card.prefill_ns(prompt, teraflops * 1e12, bandwidth, efficiency=reached) // nodes,
+        "activation_bytes": card.activation_bytes(prompt, batch),
+        "activation_bytes_checkpointed": card.activation_bytes(prompt, batch, checkpointing=True),
+        "recomputation_share": 1 / 3,
+    }
+    if as_json:
+        output.print_json(found)
+        return
+    click.echo(f"{card.name} on {nodes} of {memory_bandwidth}, {reached:.0%} reached, {teraflops:g} TFLOPS a node")
+    click.echo(f"decode, after {prompt} tokens      {found['decode_ns'] / 1e6:,.3f} ms a token")
+    click.echo(f"prefill of {prompt} tokens         {found['prefill_ns'] / 1e6:,.3f} ms")
+    click.echo(
+        f"training, {batch} x {prompt} tokens  {found['activation_bytes'] / 1e9:,.2f} GB of activations; "
+        f"{found['activation_bytes_checkpointed'] / 1e9:,.2f} GB with checkpointing, "
+        f"which computes {found['recomputation_share']:.0%} more"
+    )
+
+
 @model.command("import", epilog="Example: emu model import config.json --name my-model > my-model.yaml")
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--name", help="Of the model. [default: the name of the directory that the file is in]")

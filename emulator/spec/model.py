@@ -147,6 +147,18 @@ class Model(Document):
         read = self.read_bytes * experts_read / self.active
         return round(max(2 * self.active * tokens / flops, read / (bandwidth * efficiency)) * NS_PER_S)
 
+    def activation_bytes(self, sequence: int, batch: int = 1, *, checkpointing: bool = False) -> int:
+        """What a training step of 16-bit activations keeps for the backward pass, in all layers together.
+
+        s b h (34 + 5 a s / h) bytes for each layer of s tokens, b sequences, hidden size h and a heads; with full
+        checkpointing its input alone, 2 s b h (Korthikanti et al. 2022, arXiv:2205.05198, equation 2 and section 5).
+        Of dense transformers: what experts keep besides is left out.
+        """
+        tokens = sequence * batch
+        if checkpointing:
+            return self.layers * 2 * tokens * self.hidden_size
+        return self.layers * tokens * (34 * self.hidden_size + 5 * self.heads * sequence)
+
     def _layer_bytes(self, rest: int) -> int:
         """Of attention, and `rest` parameters of experts and dense layers."""
         return _bytes(self.attention_total, self.precision.attention) + _bytes(rest, self.precision.experts)

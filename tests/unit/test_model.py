@@ -11,7 +11,7 @@ from emulator.spec.load import load, parse
 from emulator.spec.model import BITS, Model
 from emulator.spec.model_import import import_config
 from emulator.spec.schema import schema
-from emulator.spec.shipped import shipped
+from emulator.spec.shipped import resolve, shipped
 
 DEEPSEEK: dict[str, Any] = {
     "model_type": "deepseek_v3", "first_k_dense_replace": 3, "hidden_act": "silu", "hidden_size": 7168,
@@ -170,3 +170,12 @@ def test_cards_that_contradict_themselves_are_refused(text: str, message: str) -
 
 def test_the_schema_of_cards_says_how_precisions_are_written() -> None:
     assert schema("model")["$defs"]["Precisions"]["properties"]["kv"]["default"] == "16bit"
+
+
+def test_activations_are_those_of_the_published_formula() -> None:
+    """GPT-3 175B at a sequence of 2048: 96 heads, hidden size 12288; 5 a s / h is 80 (Korthikanti et al. 2022)."""
+    card = load(resolve("model", "gpt-3-175b"), Model)
+    layer = 2048 * 12288 * (34 + 80)
+    assert card.activation_bytes(2048) == card.layers * layer
+    assert card.activation_bytes(2048, 4) == 4 * card.activation_bytes(2048)
+    assert card.activation_bytes(2048, checkpointing=True) == card.layers * 2 * 2048 * 12288

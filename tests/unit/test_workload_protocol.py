@@ -56,6 +56,13 @@ def test_memory_is_registered_only_on_the_user_space_path() -> None:
     assert "registration" not in with_steps("tcp-documents", "path=user-space", "registration.when=once").parts(SIZE)
 
 
+def test_who_polls_is_not_woken_up() -> None:
+    waits, polls = with_steps("tcp-measured"), with_steps("tcp-measured", "polling=busy")
+    assert waits.end_ns("receiver", SIZE) - polls.end_ns("receiver", SIZE) == 2300
+    assert (waits.busy, polls.busy, polls.on("virtual").busy, polls.on("real").busy) == (False, True, False, True)
+    assert polls.on("real").end_ns("receiver", SIZE) == 0
+
+
 def test_a_charge_counts_messages_segments_pages_and_bytes() -> None:
     one = Charge(name="x", end="sender", message_ns=1, segment_ns=10, page_ns=100, bytes_per_s=10**9, times=2)
     assert one.ns(9000, 4000) == 1 + 3 * 10 + 3 * 100 + 2 * 9000
