@@ -23,6 +23,8 @@ COMMANDS = {
     "heal": "emulator.cli.link:heal",
     "bench": "emulator.cli.bench:bench",
     "verify": "emulator.cli.verify:verify",
+    "capture": "emulator.cli.capture:capture",
+    "top": "emulator.cli.capture:top",
     "compare": "emulator.cli.bench:compare",
     "scale": "emulator.cli.scale:scale",
     "serve": "emulator.cli.serve:serve",
