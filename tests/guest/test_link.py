@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,11 @@ def ping_us(emu: Commands, source: str, target: str) -> int:
     )
 
 
+def near(microseconds: int) -> Any:
+    """What ping measures there: its own system calls and its rounding come on top."""
+    return pytest.approx(microseconds, abs=3)
+
+
 def changes(emu: Commands) -> list[str]:
     (one,) = json.loads(call(emu, "ps", "--json"))
     found: list[str] = one["changes"]
@@ -50,12 +56,12 @@ def changes(emu: Commands) -> list[str]:
 
 
 def test_a_value_changes_one_way_and_back(emu: Commands) -> None:
-    assert ping_us(emu, "n0", "n1") == 80
+    assert ping_us(emu, "n0", "n1") == near(80)
     call(emu, "link", "set", "n0", "n1", "--one-way", "--delay", "340us")
-    assert ping_us(emu, "n0", "n1") == 380
+    assert ping_us(emu, "n0", "n1") == near(380)
     assert changes(emu) == ["a:n0-n1 n0 to n1: delay_ns 340000 (built: 40000)"]
     call(emu, "link", "set", "n0", "n1", "--reset")
-    assert ping_us(emu, "n0", "n1") == 80
+    assert ping_us(emu, "n0", "n1") == near(80)
     assert changes(emu) == []
 
 
@@ -64,25 +70,25 @@ def test_a_run_keeps_a_changed_value(emu: Commands) -> None:
     result = json.loads(call(emu, "bench", "m", "--tokens", "5", "--json"))
     (cable,) = (c for c in result["cables"] if (c["a"], c["b"]) == ("n0", "n1"))
     assert cable["a_to_b"]["held"]["delay_ns"] == 340_000
-    assert ping_us(emu, "n0", "n1") == 680
+    assert ping_us(emu, "n0", "n1") == near(680)
 
 
 def test_traffic_goes_round_a_pulled_cable_and_comes_back(emu: Commands) -> None:
     call(emu, "link", "down", "n0", "n1")
-    assert ping_us(emu, "n0", "n1") in (160, 161)
-    assert ping_us(emu, "n1", "n0") in (160, 161)
+    assert ping_us(emu, "n0", "n1") == near(160)
+    assert ping_us(emu, "n1", "n0") == near(160)
     call(emu, "bench", "m", "--tokens", "5")
     call(emu, "link", "up", "n0", "n1")
-    assert ping_us(emu, "n0", "n1") == 80
+    assert ping_us(emu, "n0", "n1") == near(80)
     assert changes(emu) == []
 
 
 def test_a_partition_and_its_end(emu: Commands) -> None:
     call(emu, "partition", "n0,n1", "n2,n3")
     assert emu("exec", "n0", "--", "ping", "-c1", "-W1", "n2").returncode != 0
-    assert ping_us(emu, "n0", "n1") == 80
+    assert ping_us(emu, "n0", "n1") == near(80)
     call(emu, "heal")
-    assert ping_us(emu, "n0", "n2") == 80
+    assert ping_us(emu, "n0", "n2") == near(80)
 
 
 def test_a_change_that_was_cut_short(emu: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +109,7 @@ def test_a_change_that_was_cut_short(emu: Commands, monkeypatch: pytest.MonkeyPa
     assert emu.listed() == {"m": "half-changed"}
     call(emu, "link", "down", "n0", "n1")
     assert emu.listed() == {"m": "up"}
-    assert ping_us(emu, "n0", "n1") in (160, 161)
+    assert ping_us(emu, "n0", "n1") == near(160)
 
 
 @pytest.mark.parametrize(
