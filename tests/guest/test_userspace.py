@@ -77,7 +77,7 @@ def test_on_the_real_clock_each_step_is_really_done(emu: Emu) -> None:
     steps = {step["name"]: step for step in json.loads(done.stdout)["steps"]}
     assert all(step["costs_ns"] == {} for step in steps.values())
     if done.returncode == 11:
-        return  # the host was busy, and the command said that its figures are no good
+        pytest.skip("the host was busy, and the command said that its figures are no good")
     # Two round trips over 40 us of cable are more than noise.
     assert steps["connection kept"]["gain_ns"] > 0
     assert steps["tcp-documents"]["exchange_delay_ns"] > steps["checksum in hardware"]["exchange_delay_ns"]
